@@ -16,6 +16,7 @@ from effdet_keras.cli.arguments import (
     add_unlabelled,
     size_or_auto,
 )
+from effdet_keras.cli.closed_output import outliving_output
 from effdet_keras.export.registry import TARGETS
 
 SUMMARY = "train a detector on a dataset, evaluate it, keep the best checkpoint"
@@ -367,14 +368,16 @@ def run(
         find_rate(out, given, **files)
         return
     options = {"out": out, "resume": resume, "overwrite": overwrite, **files}
-    try:
-        result = fine_tune(given.pop("data", None), **options, **given)
-    except KeyboardInterrupt:
-        if RunFolder(out).archive.is_dir():
-            print(f"\nTo resume: effdet-keras train --resume --out {out}")
-        raise
-    if is_first_process():
-        _print_result(result, RunFolder(out))
+    message = f"nobody reads this output any more. The training goes on, into {out}"
+    with outliving_output(message):
+        try:
+            result = fine_tune(given.pop("data", None), **options, **given)
+        except KeyboardInterrupt:
+            if RunFolder(out).archive.is_dir():
+                print(f"\nTo resume: effdet-keras train --resume --out {out}")
+            raise
+        if is_first_process():
+            _print_result(result, RunFolder(out))
 
 
 def _print_result(result, folder):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import collections
 import contextlib
 import dataclasses
+import functools
 import gc
 import glob
 import os
@@ -12,11 +13,12 @@ import pathlib
 import warnings
 from collections.abc import Callable, Mapping
 
+import numpy as np
+
 from effdet_keras._internal.number_ranges import check_whole_number
 from effdet_keras._internal.remote_path import exists, path_of
 from effdet_keras._internal.whole_files import is_remote
 from effdet_keras.data.dataset import DetectionDataset, count_of
-from effdet_keras.data.formats.annotation_files import ANNOTATION_FOLDERS
 from effdet_keras.data.formats.bdd import bdd_readers
 from effdet_keras.data.formats.coco import coco_readers, write_coco
 from effdet_keras.data.formats.create_ml import create_ml_readers
@@ -27,7 +29,7 @@ from effdet_keras.data.formats.dataset_files import (
     listing_once,
     names_in,
     role_of_split,
-    split_in_name,
+    split_folders,
     visible_folders,
     walk,
 )
@@ -43,7 +45,7 @@ from effdet_keras.data.formats.datumaro import (
 from effdet_keras.data.formats.edge_impulse import edge_impulse_readers
 from effdet_keras.data.formats.ground_truth import ground_truth_readers
 from effdet_keras.data.formats.hugging_face import hugging_face_readers
-from effdet_keras.data.formats.image_paths import dataset_root
+from effdet_keras.data.formats.image_paths import ANNOTATION_FOLDERS, dataset_root
 from effdet_keras.data.formats.keras_txt import keras_txt_readers
 from effdet_keras.data.formats.label_map import ClassNames
 from effdet_keras.data.formats.label_studio import label_studio_readers
@@ -543,16 +545,12 @@ def _find_in(path, formats):
     found, notes = _find_own(path, formats)
     if found or not path.is_dir():
         return found, notes
-    folders = {f: split_in_name(f.name) for f in visible_folders(path)}
-    folders = {folder: split for folder, split in folders.items() if split}
-    names = collections.Counter(folders.values())
     readers = collections.defaultdict(dict)
-    for folder, split in folders.items():
+    for split, folder in split_folders(path).items():
         inner, inner_notes = _find_own(folder, formats)
         notes += inner_notes
         for source in inner:
             if len(source.readers) == 1:
-                split = split if names[split] == 1 else folder.name
                 (readers[source.format][split],) = source.readers.values()
     found = [Source(format, path, splits, path) for format, splits in readers.items()]
     return found, notes
@@ -623,8 +621,11 @@ class _Content:
     """What one of several datasets holds, to compare it with another."""
 
     source: Source
+    readers: Mapping[str, Callable]  # those of the source, which need not read again
     boxes_of: Mapping[str, int]  # number of boxes of each image, by its name
     num_boxes: int
+    means_of: Mapping[str, np.ndarray]  # the mean of the boxes of each image, `xywh`
+    is_doubtful: bool  # whether a file does not say what its numbers are
 
     @property
     def counted(self):
@@ -639,13 +640,16 @@ def _choose(found, inner, path):
     same images and are divided.
     """
     contents = list(filter(None, map(_content_of, found)))
+    unread = [s for s in found if all(c.source is not s for c in contents)]
     if contents:
         divided = filter(None, map(_content_of, filter(_is_divided, inner)))
         contents += [c for c in divided if _is_same(contents[0], c)]
     else:
         contents = list(filter(None, map(_content_of, inner)))
     if len(contents) == 1:
-        return contents[0].source
+        notes = "".join(map(_note_of_unread, unread))
+        readers = contents[0].readers
+        return dataclasses.replace(contents[0].source, readers=readers, note=notes)
     if not contents and len(found) == 1:
         return found[0]  # whose reader says why it cannot be read
     found = [*found, *inner]
@@ -655,7 +659,8 @@ def _choose(found, inner, path):
         has_splits = len(content.source.readers) > 1
         is_whole = 2 * len(content.boxes_of) >= most
         order = -found.index(content.source)
-        return has_splits and is_whole, len(content.boxes_of), content.num_boxes, order
+        is_clear, count = not content.is_doubtful, len(content.boxes_of)
+        return has_splits and is_whole, count, content.num_boxes, is_clear, order
 
     contents.sort(key=worth, reverse=True)
     if not contents:
@@ -674,26 +679,49 @@ def _choose(found, inner, path):
         raise InvalidValueError(_describe_several(there, path))
     first, others = contents[0], contents[1:]
     notes = "".join(_note_of_other(first, other) for other in others)
-    return dataclasses.replace(first.source, note=notes)
+    notes += "".join(map(_note_of_unread, unread))
+    return dataclasses.replace(first.source, readers=first.readers, note=notes)
 
 
 def _content_of(source):
     """What a dataset holds, or None where it cannot be read."""
     boxes_of, num_boxes, seen = collections.Counter(), 0, set()
+    readers, means, is_doubtful = {}, {}, False
     try:
-        with warnings.catch_warnings(action="ignore"), dataset_root(source.root):
-            for read in source.readers.values():
-                for record in read(on_error="skip").records:
+        with dataset_root(source.root), _collector_off():
+            for split, read in source.readers.items():
+                with warnings.catch_warnings(record=True) as told:
+                    warnings.simplefilter("always")
+                    dataset = read(on_error="skip")
+                is_clean = not told and not dataset.problems
+                again = functools.partial(_read_again, dataset, read)
+                readers[split] = again if is_clean else read
+                is_doubtful |= any(p.kind == "box columns" for p in dataset.problems)
+                for record in dataset.records:
                     if isinstance(record.image, str):
                         if record.image in seen:  # of a split that has all images
                             continue
                         seen.add(record.image)
                     name = record.file_name.replace("\\", "/").rpartition("/")[2]
-                    boxes_of[name.rpartition(".")[0] or name] += len(record.labels)
+                    name = name.rpartition(".")[0] or name
+                    if name in boxes_of:
+                        means.pop(name, None)  # of two images, in any order
+                    elif len(record.labels):
+                        means[name] = record.boxes_xywh.mean(axis=0)
+                    boxes_of[name] += len(record.labels)
                     num_boxes += len(record.labels)
     except (ValueError, OSError, ImportError):
         return None
-    return _Content(source, boxes_of, num_boxes) if boxes_of else None
+    if not boxes_of:
+        return None
+    return _Content(source, readers, boxes_of, num_boxes, means, is_doubtful)
+
+
+def _read_again(known, read, *, class_names=None, on_error="raise", **options):
+    """What was read to compare it: a dataset without a problem, if as asked for."""
+    if class_names is None and not options:
+        return known
+    return read(class_names=class_names, on_error=on_error, **options)
 
 
 def _is_same(one, other):
@@ -709,18 +737,54 @@ def _note_of_other(chosen, other):
     names = sorted(chosen.boxes_of.keys() | other.boxes_of.keys())
     pairs = ((n, chosen.boxes_of.get(n), other.boxes_of.get(n)) for n in names)
     different = [pair for pair in pairs if pair[1] != pair[2]]
+    cure = f"Pass format={other.source.format!r} (--format) or its folder for that"
     if not different:
-        return f"{line}, which is not read: {chosen.counted} in both."
+        moved = [name for name in chosen.means_of if _is_elsewhere(name, chosen, other)]
+        if not moved:
+            return f"{line}, which is not read: {chosen.counted} in both."
+        means = (
+            _describe_mean(content.means_of[moved[0]]) for content in (chosen, other)
+        )
+        return (
+            f"{line}, which is not read and differs: {chosen.counted} in both, but "
+            f"those of {count_of(len(moved), 'image')} lie elsewhere, such as "
+            f"{moved[0]!r}, on average: {' here, '.join(means)} there. {cure}."
+        )
     name, here, there = different[0]
     here, there = ("no annotation" if n is None else n for n in (here, there))
     how = "1 image differs"
     if len(different) > 1:
         how = f"{len(different):,} images differ"
     how += f", such as {name!r}: {here} and {there}"
-    cure = f"Pass format={other.source.format!r} (--format) or its folder for that"
     return (
         f"{line}, which is not read and differs: {chosen.counted} here, "
         f"{other.counted} there. {how}. {cure}."
+    )
+
+
+_ELSEWHERE = 0.2  # of the sides of boxes: more than counting from 1 and rounding move
+
+
+def _is_elsewhere(name, one, other):
+    """Whether the boxes of an image lie elsewhere in another of its formats."""
+    if name not in other.means_of:
+        return False
+    here, there = one.means_of[name], other.means_of[name]
+    room = np.maximum(_ELSEWHERE * np.tile(here[2:], 2), 3)
+    return bool((np.abs(here - there) > room).any())
+
+
+def _describe_mean(box_xywh):
+    left, top, width, height = box_xywh.tolist()
+    return f"left {left:.0f}, top {top:.0f}, width {width:.0f}, height {height:.0f}"
+
+
+def _note_of_unread(source):
+    """A line that says what was found as well, but cannot be read."""
+    return (
+        f"\n  {str(source.path)!r} is {source.described} as well, which is not read: "
+        "none of its images is there, or it is damaged. Pass "
+        f"format={source.format!r} (--format) to see why."
     )
 
 

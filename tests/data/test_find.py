@@ -9,6 +9,7 @@ from PIL import Image
 from effdet_keras import data
 from effdet_keras.data import check, load, load_splits
 from effdet_keras.data.any_format import find
+from effdet_keras.data.formats import reading
 
 ROW = "0 0.5 0.5 0.4 0.4\n"
 VOC = (
@@ -699,3 +700,120 @@ def test_txt_files_of_words_are_no_yolo(tmp_path):
         put(tmp_path, "labels/a.txt", text=text)
         with pytest.raises(ValueError, match=rf"labels/a\.txt' with '{text}'"):
             load(tmp_path)
+
+
+# --- Names of splits with other words beside them.
+
+
+def test_folders_whose_names_differ_in_the_split_alone_are_splits(tmp_path):
+    for split in ("train", "val"):
+        put(tmp_path, f"pets_{split}/{split}.jpg")
+        put(tmp_path, f"pets_{split}/pets.json", text=coco(f"{split}.jpg"))
+    assert loaded(tmp_path)[0] == {"train": ["train.jpg"], "val": ["val.jpg"]}
+
+
+def test_files_whose_names_differ_in_the_split_alone_are_splits(tmp_path):
+    for split in ("train", "val"):
+        put(tmp_path, f"images/{split}.jpg")
+        put(tmp_path, f"annotations/pets_{split}.json", text=coco(f"{split}.jpg"))
+    assert loaded(tmp_path)[0] == {"train": ["train.jpg"], "val": ["val.jpg"]}
+
+
+def test_a_name_with_another_word_and_no_other_split_is_none(tmp_path):
+    put(tmp_path, "images/a.jpg", "images/b.jpg")
+    put(tmp_path, "toy_train.json", text=coco("a.jpg"))
+    put(tmp_path, "toy_bus.json", text=coco("b.jpg"))
+    assert loaded(tmp_path)[0] == {"toy_train": ["a.jpg"], "toy_bus": ["b.jpg"]}
+
+
+# --- Layouts and errors of repositories as they are cloned.
+
+
+def test_a_folder_for_each_class_within_a_split_is_of_the_split(tmp_path):
+    for name, label in (("cats", 0), ("dogs", 1)):
+        put(tmp_path, f"train/{name}/images/{name}.jpg")
+        text = ROW.replace("0 ", f"{label} ", 1)
+        put(tmp_path, f"train/{name}/labels/{name}.txt", text=text)
+    yaml = "train: train/images\nval: val/images\nnc: 2\nnames: [cat, dog]\n"
+    put(tmp_path, "data.yaml", text=yaml)
+    assert loaded(tmp_path)[0] == {"train": ["cats.jpg", "dogs.jpg"]}
+    dataset = load(tmp_path)
+    assert [r.labels.tolist() for r in dataset.records] == [[0], [1]]
+    assert dataset.class_names == ("cat", "dog") and "'val/images'" in str(
+        dataset.problems
+    )
+    # Another folder than those that the file names could be of anything.
+    (tmp_path / "train").rename(tmp_path / "test")
+    with pytest.raises(ValueError, match="holds 2 datasets"):
+        load(tmp_path)
+
+
+def test_objects_without_a_name_are_told_where_there_is_no_other(tmp_path):
+    put(tmp_path, "a.jpg")
+    put(tmp_path, "a.xml", text=VOC.format("a.jpg").replace("<name>cat</name>", ""))
+    with pytest.raises(ValueError, match=r"no object.*1 bad box: a\.xml: a `name`"):
+        load(tmp_path, on_error="skip")
+
+
+def test_images_that_are_all_missing_have_a_cure(tmp_path):
+    put(tmp_path, "a.csv", text=CSV + "a.jpg,40,20,cat,1,2,12,13\n")
+    with pytest.warns(UserWarning, match="missing image"):
+        dataset = load(tmp_path, on_error="skip")
+    (problem,) = [p for p in check(dataset).problems if p.kind == "empty dataset"]
+    assert "none of the 1 that are annotated is where it should be. Put" in str(problem)
+
+
+def test_several_formats_are_compared_and_each_is_read_once(tmp_path, monkeypatch):
+    put(tmp_path, "a.jpg")
+    put(tmp_path, "a.xml", text=VOC.format("a.jpg"))
+    put(tmp_path, "a.csv", text=CSV + "a.jpg,40,20,cat,2,3,14,16\n")
+    count = []
+    read = reading.make_dataset
+    monkeypatch.setattr(
+        reading, "make_dataset", lambda *a, **k: count.append(1) or read(*a, **k)
+    )
+    assert len(load(tmp_path)) == 1 and len(count) == 2
+    named = load(tmp_path, class_names=["dog", "cat"])  # asks for something else
+    assert named.class_names == ("dog", "cat") and len(count) == 5
+
+
+def test_annotations_whose_images_are_gone_are_told_beside_others(tmp_path, capsys):
+    put(tmp_path, "a.jpg")
+    put(tmp_path, "a.xml", text=VOC.format("a.jpg"))
+    put(tmp_path, "b.csv", text=CSV + "b.jpg,40,20,cat,2,3,14,16\n")
+    assert len(load(tmp_path)) == 1
+    assert "is CSV: splits b as well, which is not read" in capsys.readouterr().out
+
+
+def test_an_image_is_not_taken_from_a_folder_of_results(tmp_path):
+    put(tmp_path, "photos/a.jpg", "results/a.jpg", "train_masks/a.jpg")
+    put(tmp_path, "annotations/a.xml", text=VOC.format("a.jpg"))
+    with pytest.warns(UserWarning, match="not where it says"):
+        assert paths(load(tmp_path), tmp_path) == ["photos/a.jpg"]
+
+
+def test_images_of_one_name_in_several_folders_are_told(tmp_path):
+    put(tmp_path, "big/deep/a.jpg", "small/deep/a.jpg")
+    put(tmp_path, "pets.json", text=coco("a.jpg"))
+    with pytest.raises(FileNotFoundError, match=r"There are 2 images of that name: "):
+        load(tmp_path)
+
+
+def test_of_two_formats_that_which_says_what_its_numbers_are_is_read(tmp_path, capsys):
+    put(tmp_path, "a.jpg")
+    put(tmp_path, "a.csv", text="image,label,x,y,width,height\na.jpg,cat,20,10,16,12\n")
+    box = {"x": 20, "y": 10, "width": 16, "height": 12}  # of which x, y is the center
+    images = [{"image": "a.jpg", "annotations": [{"label": "cat", "coordinates": box}]}]
+    put(tmp_path, "a.json", text=json.dumps(images))
+    assert load(tmp_path)[0]["boxes"].tolist() == [[4, 12, 16, 28]]
+    said = capsys.readouterr().out
+    assert "is Create ML" in said and "as CSV, which is not read and differs" in said
+    assert "left 12, top 4, width 16, height 12 here, left 20, top 10" in said
+
+
+def test_images_of_a_dataset_beside_are_not_taken(tmp_path):
+    put(tmp_path, "dogs/photos/a.jpg", "dogs/a.jpg", "cats/b.txt")
+    put(tmp_path, "cats/pets.json", text=coco("a.jpg"))
+    for path in (tmp_path / "cats", tmp_path / "cats/pets.json"):
+        with pytest.raises(FileNotFoundError, match="no folder with the images"):
+            load(path)

@@ -9,13 +9,10 @@ from typing import Any
 
 import numpy as np
 
-from effdet_keras._internal.remote_path import path_of
 from effdet_keras.data.dataset import DetectionDataset
 from effdet_keras.data.formats import reading
 from effdet_keras.data.formats.annotation_files import (
-    ImageLocator,
     Objects,
-    check_split,
     class_order,
     dict_of,
     head_of,
@@ -23,9 +20,10 @@ from effdet_keras.data.formats.annotation_files import (
     items_of,
     numbers_of,
     read_json,
-    read_split,
+    read_path,
     readers_by_split,
 )
+from effdet_keras.data.formats.image_paths import ImageLocator
 from effdet_keras.data.formats.label_map import ClassNames
 from effdet_keras.data.problems import Problems
 
@@ -72,23 +70,30 @@ def from_bdd(
         >>> from_bdd(folder)[0]["boxes"].tolist()
         [[4.0, 8.0, 20.0, 40.0]]
     """
-    path = path_of(path)
-    options = {"class_names": class_names, "on_error": on_error}
-    if path.is_dir():
-        tool = "`from_bdd` found no json file of BDD100K: one"
-        readers = bdd_readers(path)
-        return read_split(readers, path, split, tool, image_dir=image_dir, **options)
-    check_split(split, bdd_readers(path), path)
+    return read_path(
+        _read_file,
+        bdd_readers,
+        path,
+        split,
+        "`from_bdd` found no json file of BDD100K: one",
+        image_dir=image_dir,
+        class_names=class_names,
+        on_error=on_error,
+    )
+
+
+def bdd_readers(path: Any) -> dict[str, Callable]:
+    """Finds json files of BDD100K: dict from split to the function that reads it."""
+    return readers_by_split(_read_file, path, (".json",), is_bdd)
+
+
+def _read_file(path, *, image_dir=None, class_names=None, on_error="raise"):
+    """The dataset of a file."""
     problems = Problems(f"`from_bdd` of {str(path)!r}", on_error)
     locator = ImageLocator(path, image_dir)
     found = [_found(image, locator, problems) for image in _read_images(path)]
     classes = reading.named_classes(class_order([], found), class_names)
     return reading.make_dataset(found, classes, problems, source=path)
-
-
-def bdd_readers(path: Any) -> dict[str, Callable]:
-    """Finds json files of BDD100K: dict from split to the function that reads it."""
-    return readers_by_split(from_bdd, path, (".json",), is_bdd)
 
 
 def is_bdd(path: Any) -> bool:

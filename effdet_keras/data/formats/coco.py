@@ -24,11 +24,16 @@ from effdet_keras.data.dataset import DetectionDataset, check_class_names
 from effdet_keras.data.formats import reading, writing
 from effdet_keras.data.formats.coco_merge import id_key, merge_contents
 from effdet_keras.data.formats.dataset_files import (
+    split_folders,
     split_in_name,
     visible_files,
     visible_folders,
 )
-from effdet_keras.data.formats.image_paths import find_moved
+from effdet_keras.data.formats.image_paths import (
+    current_root,
+    find_moved,
+    images_called,
+)
 from effdet_keras.data.formats.label_map import (
     ClassNames,
     ids_of_classes,
@@ -134,10 +139,16 @@ def _find_image_dir(annotations, images):
     folder = reading.image_folder(path, split_of_json(path), names, _path_in)
     folder = folder or _folder_beside(path, names)
     if folder is None and names and not any(find_moved(_first(names), path)[0]):
-        raise FileNotFoundError(
+        text = (
             f"`from_coco` found no folder with the images of {os.fspath(path)!r}, such "
-            f"as {names[0]!r}. Pass `image_dir`."
+            f"as {names[0]!r}. Put them into its folder, or into `images` beside it; "
+            "or pass `image_dir` to `from_coco`"
         )
+        same = images_called(names[0], path)
+        if len(same) > 1:
+            places = ", ".join(repr(str(place)) for place in same[:3])
+            text += f". There are {len(same)} images of that name: {places}"
+        raise FileNotFoundError(text)
     return folder or path.parent
 
 
@@ -148,7 +159,11 @@ def _folder_beside(path, names):
     """
     if is_remote(path):  # which cannot always be listed
         return None
-    for base in (path.parent, path.absolute().parent.parent):
+    path = path.absolute()
+    root = current_root(path)
+    # The folder around the dataset may hold others, with images of the same names.
+    is_inside = root is not None and root in path.parent.parents
+    for base in [path.parent, *([path.parent.parent] if is_inside else [])]:
         found = [
             folder
             for folder in visible_folders(base)
@@ -303,9 +318,8 @@ def coco_readers(path):
     else:
         files = _coco_files(path) or _coco_files(path / "annotations")
         files = files or _coco_files(path / "Annotations")
-        for folder in [] if files else visible_folders(path):
-            if split_in_name(folder.name):
-                files |= _coco_files_of_split(folder)
+        for folder in [] if files else split_folders(path).values():
+            files |= _coco_files_of_split(folder)
     names = reading.split_names(list(files))
     return {
         name: functools.partial(_from_coco_files, own)

@@ -7,20 +7,18 @@ import reprlib
 from collections.abc import Callable
 from typing import Any
 
-from effdet_keras._internal.remote_path import path_of
 from effdet_keras.data.dataset import DetectionDataset
 from effdet_keras.data.formats import reading
 from effdet_keras.data.formats.annotation_files import (
-    ImageLocator,
     Objects,
-    check_split,
     class_order,
     head_of,
     numbers_of,
     read_json,
-    read_split,
+    read_path,
     readers_by_split,
 )
+from effdet_keras.data.formats.image_paths import ImageLocator
 from effdet_keras.data.formats.label_map import ClassNames
 from effdet_keras.data.problems import Problems
 
@@ -72,13 +70,25 @@ def from_create_ml(
         >>> from_create_ml(folder)[0]["boxes"].tolist()
         [[4.0, 8.0, 20.0, 40.0]]
     """
-    path = path_of(path)
-    options = {"class_names": class_names, "on_error": on_error}
-    if path.is_dir():
-        tool = "`from_create_ml` found no json file of Create ML: one"
-        readers = create_ml_readers(path)
-        return read_split(readers, path, split, tool, image_dir=image_dir, **options)
-    check_split(split, create_ml_readers(path), path)
+    return read_path(
+        _read_file,
+        create_ml_readers,
+        path,
+        split,
+        "`from_create_ml` found no json file of Create ML: one",
+        image_dir=image_dir,
+        class_names=class_names,
+        on_error=on_error,
+    )
+
+
+def create_ml_readers(path: Any) -> dict[str, Callable]:
+    """Finds json files of Create ML: dict from split to the function that reads it."""
+    return readers_by_split(_read_file, path, _SUFFIXES, is_create_ml)
+
+
+def _read_file(path, *, image_dir=None, class_names=None, on_error="raise"):
+    """The dataset of a file."""
     problems = Problems(f"`from_create_ml` of {str(path)!r}", on_error)
     locator = ImageLocator(path, image_dir)
     found = [
@@ -87,11 +97,6 @@ def from_create_ml(
     ]
     classes = reading.named_classes(class_order([], found), class_names)
     return reading.make_dataset(found, classes, problems, source=path)
-
-
-def create_ml_readers(path: Any) -> dict[str, Callable]:
-    """Finds json files of Create ML: dict from split to the function that reads it."""
-    return readers_by_split(from_create_ml, path, _SUFFIXES, is_create_ml)
 
 
 def is_create_ml(path: Any) -> bool:
@@ -106,13 +111,14 @@ def is_create_ml(path: Any) -> bool:
 
 
 def _read_images(path):
-    """The `(name, annotations)` of each image of a file."""
+    """The `(name, annotations)` of each image; a file may have one entry per box."""
     content = read_json(path, "from_create_ml")
     rule = (
         "`from_create_ml` expects a json list of images, each with `image`, its name, "
         "and `annotations`"
     )
     reading.require_content(isinstance(content, list), rule, path, content)
+    images = {}
     for image in content:
         is_image = isinstance(image, dict)
         name = (
@@ -123,7 +129,8 @@ def _read_images(path):
         )
         is_right = isinstance(name, str) and isinstance(boxes, list)
         reading.require_content(is_right, rule, path, image)
-        yield name, boxes
+        images.setdefault(name, []).extend(boxes)
+    return images.items()
 
 
 def _found(name, annotations, locator, problems):

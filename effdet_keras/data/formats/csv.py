@@ -288,6 +288,12 @@ _XYWH = (  # columns of left, top, width and height
     ("x", "y", "w", "h"),  # which could be a center: a note says what is read
     ("x", "y", "width", "height"),
 )
+_CENTER = ("center_x", "center_y", "box_width", "box_height")
+_CENTERED = tuple(  # columns of the center, width and height
+    (*center, *sides)
+    for center in (("center_x", "center_y"), ("x_center", "y_center"), ("cx", "cy"))
+    for sides in (("width", "height"), ("w", "h"), ("box_width", "box_height"))
+)
 _BBOX = ("bbox", "box", "bounding_box")  # columns of all four numbers
 # Columns that say nothing of a class: a table with others may have one in these.
 _NO_CLASS_COLUMNS = frozenset(
@@ -323,7 +329,10 @@ def _read_rows(path, problems):
         lines = _lines_in(path)
         read, has_header = _format_of(lines, path)
     if has_header and "left" in read.args[0] and "x" in _names_of(lines[0][1]):
-        detail = "its columns x, y, width and height are read as left, top and sides"
+        detail = (
+            "its columns x, y, width and height are read as left, top and sides: call "
+            "the first two center_x and center_y if they are the center"
+        )
         problems.add_note("box columns", path.name, detail)
     lines = lines[1:] if has_header else lines
     if has_header and "bbox" in read.args[0]:
@@ -411,12 +420,13 @@ def _columns_of(header):
         if there:
             places[column] = there[0]
     if not places.keys() >= set(_BOX):
-        sides = next((s for s in _XYWH if set(s) <= set(names)), ())
+        sides = next((s for s in (*_CENTERED, *_XYWH) if set(s) <= set(names)), ())
         box = next((name for name in _BBOX if name in names), None)
         if not sides and box is None:
             return None
         places = {c: n for c, n in places.items() if c not in _BOX and n not in sides}
-        places |= dict(zip(_LEFT_TOP, sides)) if sides else {"bbox": box}
+        meaning = _CENTER if sides in _CENTERED else _LEFT_TOP
+        places |= dict(zip(meaning, sides)) if sides else {"bbox": box}
     if "filename" not in places:
         return None
     others = {name for name in names if name and not name.startswith("unnamed")}
@@ -446,6 +456,8 @@ def _read_pixels(places, cells, are_corners=False):
         box = box if are_corners else _corners(box)
     elif "left" in places:
         box = _corners([cell.get(name, "") for name in _LEFT_TOP])
+    elif "center_x" in places:
+        box = _corners([cell.get(name, "") for name in _CENTER], start=-0.5)
     else:
         box = [cell.get(name, "") for name in _BOX]
     size = reading.check_size(*(_number(cell.get(name, "")) for name in _SIDES))
@@ -453,12 +465,16 @@ def _read_pixels(places, cells, are_corners=False):
     return _make_row(cell.get("filename"), label, box, size=size)
 
 
-def _corners(sides):
-    """The corners of left, top, width and height; cells that are no numbers stay."""
+def _corners(sides, start=0.0):
+    """The corners of left, top, width and height; cells that are no numbers stay.
+
+    `start` is where a box begins, in its sides: -0.5 for the numbers of its center.
+    """
     numbers = [_number(cell) for cell in sides]
     if None in numbers:
         return sides
-    left, top, width, height = numbers
+    x, y, width, height = numbers
+    left, top = x + start * width, y + start * height
     return [left, top, left + width, top + height]
 
 

@@ -22,9 +22,7 @@ from effdet_keras._internal.remote_path import (
 from effdet_keras.data.dataset import DetectionDataset
 from effdet_keras.data.formats import reading
 from effdet_keras.data.formats.annotation_files import (
-    ImageLocator,
     Objects,
-    check_split,
     class_order,
     corners_of,
     ellipse_box,
@@ -39,6 +37,7 @@ from effdet_keras.data.formats.annotation_files import (
     split_of_subset,
     turned_corners,
 )
+from effdet_keras.data.formats.image_paths import ImageLocator
 from effdet_keras.data.formats.label_map import ClassNames
 from effdet_keras.data.problems import Problems
 from effdet_keras.errors import InvalidValueError
@@ -113,8 +112,9 @@ def from_cvat(
     images = root.findall("image")
     if not images and root.find("track") is not None:
         images = _frames(root, ImageLocator(path, image_dir), path)
-    split = None if split is None else split_of_subset(split)
-    check_split(split, cvat_readers(path), path)
+    if split is not None:
+        split = split_of_subset(split)
+        reading.chosen_split(cvat_readers(path) or [reading.ONE_SPLIT], split, path)
     if split is not None and any(image.get("subset") for image in images):
         images = [i for i in images if split_of_subset(i.get("subset", "")) == split]
     subsets = dict.fromkeys(image.get("subset") or split for image in images)

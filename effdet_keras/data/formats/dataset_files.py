@@ -179,21 +179,76 @@ _OTHER_WORDS = frozenset(
 def split_in_name(name: str) -> str | None:
     """The split that a name mentions, beside words that mean no split; else None.
 
-    Numbers mean no split either, but for a year, as in `val2017`.
+    Numbers mean no split either, but for a year, as in `val2017`. Other words may mean
+    one: `toy_train` may hold toys. Where a second name tells, see `splits_in_names`.
 
     Example:
         >>> [split_in_name(n) for n in ("obj_train_data", "Train", "val2017", "cats")]
         ['train', 'train', 'val2017', None]
     """
-    # "trainImages" and "TrainSet" are two words as well.
-    words = re.split(r"[\s_.\-]+|(?<=[a-z])(?=[A-Z])", name)
-    found = [word for word in words if _SPLIT_WORD.fullmatch(word)]
-    others = [w for w in words if w and w not in found and not w.isdecimal()]
-    if len(found) != 1 or not all(w.lower() in _OTHER_WORDS for w in others):
-        return None
-    match = _SPLIT_WORD.fullmatch(found[0])
+    words = _words_of(name)
+    others = [w for w in words if not _SPLIT_WORD.fullmatch(w) and not w.isdecimal()]
+    is_known = all(w.lower() in _OTHER_WORDS for w in others)
+    return split_word_in(name) if is_known else None
+
+
+def split_word_in(name: str) -> str | None:
+    """The only split that a name mentions, whatever words are beside it; else None.
+
+    Example:
+        >>> [split_word_in(n) for n in ("cats_train", "toyTest (1)", "train_test")]
+        ['train', 'test', None]
+    """
+    found = [m for word in _words_of(name) if (m := _SPLIT_WORD.fullmatch(word))]
+    return _split_of_match(found[0]) if len(found) == 1 else None
+
+
+def _words_of(name):
+    """The words of a name: "trainImages" and "TrainSet" are two as well."""
+    return [w for w in re.split(r"[\W_]+|(?<=[a-z])(?=[A-Z])", name) if w]
+
+
+def _split_of_match(match):
     word = match["word"].lower()
     return _SHORT.get(word, word) + (match["year"] or "")
+
+
+def _role_of(split):
+    return _ROLES[split.rstrip("0123456789")]
+
+
+def splits_in_names(names: Iterable[str]) -> dict[str, str]:
+    """The names that mean splits, of files or folders beside each other.
+
+    Names with other words are splits where two of them differ in the split alone.
+
+    Returns:
+        Dict from name to split: the name itself where two mean the same split.
+
+    Example:
+        >>> splits_in_names(["cats_train", "cats_val", "toy_train", "valid images"])
+        {'cats_train': 'train', 'cats_val': 'val', 'valid images': 'valid'}
+    """
+    names = list(names)
+    found = {name: split_in_name(name) for name in names}
+    families = collections.defaultdict(dict)
+    for name in names:
+        if found[name] is None and (split := split_word_in(name)):
+            others = [w.lower() for w in _words_of(name)]
+            others = [w for w in others if not _SPLIT_WORD.fullmatch(w)]
+            families[tuple(others)][name] = split
+    for family in families.values():
+        if len({_role_of(s) for s in family.values()}) > 1:
+            found |= family
+    found = {name: split for name, split in found.items() if split is not None}
+    counts = collections.Counter(found.values())
+    return {n: split if counts[split] == 1 else n for n, split in found.items()}
+
+
+def split_folders(folder: Any) -> dict[str, Any]:
+    """The folders directly in a folder that are called after splits, by the split."""
+    splits = splits_in_names(names_in(folder)[0])
+    return {split: folder / name for name, split in splits.items()}
 
 
 def split_of_name(name: str) -> str:
@@ -222,11 +277,12 @@ def split_names(names: Sequence[str]) -> list[str]:
         >>> split_names(["train", "annotations"])
         ['train', 'annotations']
     """
-    short = [split_of_name(name) for name in names]
+    named = splits_in_names(names)
+    short = [named.get(name) or split_of_name(name) for name in names]
     # "train.json" is that split; "annotations.json" beside it is not.
-    certain = {s for s, name in zip(short, names) if split_in_name(name)}
+    certain = {split_word_in(name) for name in named}
     short = [
-        s if split_in_name(name) or s not in certain else name
+        s if name in named or s not in certain else name
         for s, name in zip(short, names)
     ]
     return [s if short.count(s) == 1 else name for s, name in zip(short, names)]
@@ -240,9 +296,19 @@ def role_of_split(name: str) -> str | None:
         ['train', 'validation', None]
     """
     split = split_in_name(name)
-    return None if split is None else _ROLES[split.rstrip("0123456789")]
+    return None if split is None else _role_of(split)
 
 
 def split_roles(parts: Iterable[str]) -> set[str]:
-    """The roles that the folders of a path name."""
-    return {role for part in parts if (role := role_of_split(part)) is not None}
+    """The roles that the folders of a path mention, whatever words are beside them.
+
+    An image is not taken for one of another split by mistake: where a word may mean a
+    split, it does.
+
+    Example:
+        >>> sorted(split_roles(["pets_train", "images"]))
+        ['train']
+    """
+    words = (word for part in parts for word in _words_of(part))
+    matches = filter(None, map(_SPLIT_WORD.fullmatch, words))
+    return {_role_of(_split_of_match(m)) for m in matches}

@@ -15,17 +15,16 @@ from effdet_keras._internal.whole_files import is_remote, local_path
 from effdet_keras.data.dataset import DetectionDataset
 from effdet_keras.data.formats import reading
 from effdet_keras.data.formats.annotation_files import (
-    ImageLocator,
     Objects,
     annotation_folders,
     class_order,
     head_of,
-    is_split,
     known_files,
     note_rotated,
     read_split,
 )
-from effdet_keras.data.formats.dataset_files import visible_folders
+from effdet_keras.data.formats.dataset_files import split_in_name, visible_folders
+from effdet_keras.data.formats.image_paths import ImageLocator
 from effdet_keras.data.formats.label_map import ClassNames
 from effdet_keras.data.problems import Problems
 from effdet_keras.errors import InvalidValueError
@@ -161,7 +160,9 @@ def _readers_of_dataset(dataset, source, default=None):
     subsets = {name: list(subset) for name, subset in dataset.subsets().items()}
     labels = dataset.categories().get(datumaro.AnnotationType.label, ())
     names = [label.name for label in labels]
-    if len(subsets) == 1 and not any(map(is_split, subsets)):  # named after the file
+    if len(subsets) == 1 and not any(
+        map(split_in_name, subsets)
+    ):  # named after the file
         (items,) = subsets.values()
         subsets = {reading.ONE_SPLIT: items}
     splits = reading.split_names(sorted(subsets))

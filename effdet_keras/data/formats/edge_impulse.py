@@ -7,20 +7,18 @@ import reprlib
 from collections.abc import Callable
 from typing import Any
 
-from effdet_keras._internal.remote_path import path_of
 from effdet_keras.data.dataset import DetectionDataset
 from effdet_keras.data.formats import reading
 from effdet_keras.data.formats.annotation_files import (
-    ImageLocator,
     Objects,
-    check_split,
     class_order,
     items_of,
     numbers_of,
     read_json,
-    read_split,
+    read_path,
     readers_by_split,
 )
+from effdet_keras.data.formats.image_paths import ImageLocator
 from effdet_keras.data.formats.label_map import ClassNames
 from effdet_keras.data.problems import Problems
 
@@ -68,13 +66,27 @@ def from_edge_impulse(
         >>> from_edge_impulse(folder)[0]["boxes"].tolist()
         [[4.0, 8.0, 20.0, 40.0]]
     """
-    path = path_of(path)
-    options = {"class_names": class_names, "on_error": on_error}
-    if path.is_dir():
-        tool = f"`from_edge_impulse` found no file {_NAME}: one"
-        readers = edge_impulse_readers(path)
-        return read_split(readers, path, split, tool, image_dir=image_dir, **options)
-    check_split(split, edge_impulse_readers(path), path)
+    return read_path(
+        _read_file,
+        edge_impulse_readers,
+        path,
+        split,
+        f"`from_edge_impulse` found no file {_NAME}: one",
+        image_dir=image_dir,
+        class_names=class_names,
+        on_error=on_error,
+    )
+
+
+def edge_impulse_readers(path: Any) -> dict[str, Callable]:
+    """Finds `bounding_boxes.labels`: dict from split to the function that reads it."""
+    return readers_by_split(
+        _read_file, path, (".labels",), lambda file: file.name == _NAME
+    )
+
+
+def _read_file(path, *, image_dir=None, class_names=None, on_error="raise"):
+    """The dataset of a file."""
     problems = Problems(f"`from_edge_impulse` of {str(path)!r}", on_error)
     content = read_json(path, "from_edge_impulse")
     images = content.get("boundingBoxes") if isinstance(content, dict) else None
@@ -87,13 +99,6 @@ def from_edge_impulse(
     ]
     classes = reading.named_classes(class_order([], found), class_names)
     return reading.make_dataset(found, classes, problems, source=path)
-
-
-def edge_impulse_readers(path: Any) -> dict[str, Callable]:
-    """Finds `bounding_boxes.labels`: dict from split to the function that reads it."""
-    return readers_by_split(
-        from_edge_impulse, path, (".labels",), lambda file: file.name == _NAME
-    )
 
 
 def _found(name, boxes, locator, problems):

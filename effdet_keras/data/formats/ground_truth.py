@@ -8,23 +8,20 @@ import reprlib
 from collections.abc import Callable
 from typing import Any
 
-from effdet_keras._internal.remote_path import path_of
 from effdet_keras._internal.yaml_text import read_text
 from effdet_keras.data.dataset import DetectionDataset
 from effdet_keras.data.formats import reading
 from effdet_keras.data.formats.annotation_files import (
-    ImageLocator,
     Objects,
-    check_split,
     dict_of,
     head_of,
     items_of,
     number_of,
     numbers_of,
-    parts_of,
-    read_split,
+    read_path,
     readers_by_split,
 )
+from effdet_keras.data.formats.image_paths import ImageLocator, path_parts
 from effdet_keras.data.formats.label_map import ClassNames
 from effdet_keras.data.problems import Problems
 from effdet_keras.errors import InvalidValueError
@@ -75,13 +72,25 @@ def from_ground_truth(
         >>> from_ground_truth(folder)[0]["boxes"].tolist()
         [[4.0, 8.0, 20.0, 40.0]]
     """
-    path = path_of(path)
-    options = {"class_names": class_names, "on_error": on_error}
-    if path.is_dir():
-        tool = "`from_ground_truth` found no file such as output.manifest: one"
-        readers = ground_truth_readers(path)
-        return read_split(readers, path, split, tool, image_dir=image_dir, **options)
-    check_split(split, ground_truth_readers(path), path)
+    return read_path(
+        _read_file,
+        ground_truth_readers,
+        path,
+        split,
+        "`from_ground_truth` found no file such as output.manifest: one",
+        image_dir=image_dir,
+        class_names=class_names,
+        on_error=on_error,
+    )
+
+
+def ground_truth_readers(path: Any) -> dict[str, Callable]:
+    """Finds manifests: dict from split to the function that reads it."""
+    return readers_by_split(_read_file, path, (".manifest", ".jsonl"), is_ground_truth)
+
+
+def _read_file(path, *, image_dir=None, class_names=None, on_error="raise"):
+    """The dataset of a file."""
     problems = Problems(f"`from_ground_truth` of {str(path)!r}", on_error)
     rows = _read_rows(path)
     names = {}
@@ -93,13 +102,6 @@ def from_ground_truth(
     classes = list(dict.fromkeys(names[number] for number in sorted(names)))
     classes = reading.named_classes(classes, class_names)
     return reading.make_dataset(found, classes, problems, source=path)
-
-
-def ground_truth_readers(path: Any) -> dict[str, Callable]:
-    """Finds manifests: dict from split to the function that reads it."""
-    return readers_by_split(
-        from_ground_truth, path, (".manifest", ".jsonl"), is_ground_truth
-    )
 
 
 def is_ground_truth(path: Any) -> bool:
@@ -148,7 +150,7 @@ def _class_map(row):
 
 def _found(line, row, locator, problems):
     address, job = row["source-ref"], _job_of(row)
-    name = (parts_of(address) or [address])[-1]
+    name = (path_parts(address) or [address])[-1]
     if job is None:
         problems.add("unlabelled image", name, f"line {line} has no `annotations`")
         return None

@@ -21,17 +21,16 @@ from effdet_keras._internal.yaml_text import load_yaml, read_text
 from effdet_keras.data.dataset import DetectionDataset
 from effdet_keras.data.formats import reading
 from effdet_keras.data.formats.annotation_files import (
-    ImageLocator,
     class_order,
     dict_of,
     head_of,
     number_of,
     numbers_of,
     read_split,
-    split_folders,
 )
 from effdet_keras.data.formats.csv import read_lines
-from effdet_keras.data.formats.dataset_files import is_visible
+from effdet_keras.data.formats.dataset_files import is_visible, split_folders
+from effdet_keras.data.formats.image_paths import ImageLocator
 from effdet_keras.data.formats.label_map import ClassNames, requested_classes
 from effdet_keras.data.problems import Problems
 from effdet_keras.errors import InvalidTypeError, InvalidValueError, check_choice
@@ -156,7 +155,7 @@ def _metadata_files(path):
         file = _metadata_of(base)
         if file is not None:
             return {reading.ONE_SPLIT: file}
-        found = {p.name: _metadata_of(p) for p in split_folders(base)}
+        found = {s: _metadata_of(p) for s, p in split_folders(base).items()}
         found = {name: file for name, file in found.items() if file is not None}
         if found:
             return found

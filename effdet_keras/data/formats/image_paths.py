@@ -13,16 +13,16 @@ import contextvars
 import pathlib
 import re
 import urllib.parse
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence, Set
 from typing import Any
 
-from effdet_keras._internal.remote_path import path_of
+from effdet_keras._internal.remote_path import is_file, path_of
 from effdet_keras._internal.whole_files import is_remote, path_in_address
 from effdet_keras.data.formats.dataset_files import (
     NO_DATA_FOLDERS,
-    role_of_split,
     split_in_name,
     split_roles,
+    split_word_in,
     walk,
 )
 from effdet_keras.images import IMAGE_SUFFIXES
@@ -43,12 +43,21 @@ def dataset_root(path: Any) -> Iterator[None]:
         _root.reset(token)
 
 
-_ANNOTATION_FOLDERS = frozenset(
+# Folders beside the images, or around the folders of splits, that hold annotations.
+ANNOTATION_FOLDERS = frozenset(
     """
-    annotations annotation annots annot anns labels label json jsons xml xmls csv meta
-    metadata cfg config configs data
+    annotations annotation annots annot anns labels label json jsons xml xmls metadata
     """.split()
 )
+# Folders that are not the whole dataset, if a file in them is named.
+_INNER_FOLDERS = ANNOTATION_FOLDERS | {
+    "csv",
+    "meta",
+    "cfg",
+    "config",
+    "configs",
+    "data",
+}
 
 
 def root_around(path: Any) -> Any:
@@ -59,7 +68,7 @@ def root_around(path: Any) -> Any:
     if path.is_dir():
         return path
     folder = path.parent
-    return folder.parent if folder.name.lower() in _ANNOTATION_FOLDERS else folder
+    return folder.parent if folder.name.lower() in _INNER_FOLDERS else folder
 
 
 def current_root(source: Any = None) -> Any:
@@ -84,16 +93,14 @@ def path_parts(name: str) -> list[str]:
         ['pets', 'x.png']
     """
     name = name.strip().strip("'\"")
-    if match := re.search(r"[?&]d=([^&]+)", name):
+    if match := re.search(r"local-files/?\?(?:.*&)?d=([^&#]+)", name):
         name = urllib.parse.unquote(match[1])
     elif re.match(r"[a-z][a-z0-9+.-]+://", name, re.IGNORECASE):
         name = path_in_address(name)
     elif name.partition("?")[0].lower().endswith(IMAGE_SUFFIXES):
         name = name.partition("?")[0]  # the end of an address
     parts = re.split(r"[\\/]+", name)
-    if re.fullmatch("[A-Za-z]:", parts[0]):
-        parts = parts[1:]
-    return [part for part in parts if part not in ("", ".", "..", "~")]
+    return [p for p in parts if p not in ("", ".", "..", "~") and p[1:] != ":"]
 
 
 class ImageIndex:
@@ -107,7 +114,8 @@ class ImageIndex:
         self.root = root
         self._paths = collections.defaultdict(list)  # parts below the root, by name
         self._stems = collections.defaultdict(list)
-        for place, _, files in walk(root):
+        is_there = not is_remote(root) or root.is_dir()
+        for place, _, files in walk(root) if is_there else ():
             images = [name for name in files if name.lower().endswith(IMAGE_SUFFIXES)]
             folders = place.parts[len(root.parts) :]
             for name in images:
@@ -115,11 +123,16 @@ class ImageIndex:
                 stem = name.rpartition(".")[0].lower()
                 self._stems[stem].append((*folders, name))
 
-    def find(self, name: str, role: str | None = None) -> Any:
+    def __iter__(self) -> Iterator[Any]:
+        """The paths of all images."""
+        for places in self._paths.values():
+            yield from (_join(self.root, parts) for parts in places)
+
+    def find(self, name: str, roles: Set[str] = frozenset()) -> Any:
         """The path of the image that a name of another machine means, or None.
 
         The longest ending that exists is taken where it is one image. Of several, that
-        in the folder of the split with this role is. An image of one split is never
+        in the folder of a split with these roles is. An image of one split is never
         taken for one of another: nothing is found then.
         """
         parts = path_parts(name)
@@ -130,10 +143,22 @@ class ImageIndex:
             if candidates is None and not last.lower().endswith(IMAGE_SUFFIXES):
                 candidates = self._stems.get(last.lower())  # without its ending
             if candidates:
-                wanted = [*parts[:-1], last]
-                chosen = _longest(wanted, candidates, role)
+                chosen = _longest([*parts[:-1], last], candidates, roles)
                 return None if chosen is None else _join(self.root, chosen)
         return None
+
+    def find_stem(self, stem: str) -> Any:
+        """The image with a name without suffix, if there is one; else None."""
+        found = self._stems.get(stem.lower(), ())
+        return _join(self.root, found[0]) if len(found) == 1 else None
+
+    def has(self, ending: Sequence[str], roles: Set[str]) -> bool:
+        """Whether there are images of these roles whose paths end like this."""
+        return any(
+            _common_ending(ending, path) == len(ending)
+            and _fits(split_roles(path[:-1]), roles)
+            for path in self._paths.get(ending[-1].lower(), ())
+        )
 
 
 def _without_hash(name):
@@ -141,18 +166,29 @@ def _without_hash(name):
     return re.sub(r"^[0-9a-f]{8}-(?=.)", "", name)
 
 
-def _longest(wanted, candidates, role):
+def _longest(wanted, candidates, roles):
     """Of paths with the name that is wanted that with the longest ending, if one."""
-    roles = split_roles(wanted[:-1]) or ({role} if role else set())
-    candidates = [c for c in candidates if _fits(split_roles(c[:-1]), roles)]
+    named = split_roles(wanted[:-1]) or roles
+    candidates = [c for c in candidates if _fits(split_roles(c[:-1]), named)]
     lengths = [
         (_common_ending(wanted, c), _common_ending(wanted, c, case=True))
         for c in candidates
     ]
     best = [c for c, n in zip(candidates, lengths) if n == max(lengths)]
-    if len(best) > 1 and role is not None:
-        best = [c for c in best if split_roles(c[:-1]) == {role}]
+    if len(best) > 1 and roles:
+        best = [c for c in best if split_roles(c[:-1]) == roles] or best
+    if len(best) > 1:  # an image may also be among results, with boxes drawn on it
+        best = [c for c in best if not any(map(_is_of_results, c[:-1]))]
     return best[0] if len(best) == 1 else None
+
+
+def _is_of_results(folder):
+    """Whether a folder has copies of images, or masks, but not the images."""
+    words = set(re.split(r"[\W_]+", folder.lower()))
+    return folder.lower() in NO_DATA_FOLDERS or not words.isdisjoint(_NO_IMAGES)
+
+
+_NO_IMAGES = frozenset("mask masks overlay overlays result results".split())
 
 
 def _fits(roles, wanted):
@@ -168,6 +204,108 @@ def _common_ending(wanted, path, case=False):
             break
         count += 1
     return count
+
+
+_IMAGE_FOLDERS = ("images", "Images", "imgs", "img", "JPEGImages", "data")
+
+
+class ImageLocator:
+    """Finds the images that an annotation file names.
+
+    A name may be the path of another machine, an address, or have a prefix that the
+    tool added. The longest ending of it that exists near the file is taken, where that
+    is one image.
+
+    An image of one split is never taken for one of another.
+
+    Args:
+        file: path of the annotation file. Its name, or that of its folder, may be the
+            name of a split, whose folder may hold the images.
+        image_dir: folder of the images, or None for those near the file.
+        subset: name of the split, where it is in the file.
+    """
+
+    def __init__(self, file: Any, image_dir: Any = None, subset: str | None = None):
+        self._index = self._renamed = None
+        self._roles = (
+            _roles_of_source(file) if subset is None else split_roles([subset])
+        )
+        if image_dir is not None:
+            self._root = path_of(image_dir)
+            self._folders = [self._root]
+            return
+        folder = file.parent
+        is_inner = folder.name.lower() in ANNOTATION_FOLDERS
+        self._root = folder.parent if is_inner else folder
+        split = subset or split_word_in(file.stem)
+        names = [split, *(f"{f}/{split}" for f in _IMAGE_FOLDERS)] if split else []
+        names += [file.stem, *_IMAGE_FOLDERS]
+        # A folder `images` beside the folder of the file is near enough as well.
+        # What is above an address may be no folder.
+        bases = [folder] if is_remote(folder) else [folder, folder.parent]
+        places = [base / name for base in bases for name in names]
+        self._folders = list(dict.fromkeys([folder, self._root, *places]))
+        if not is_remote(folder):
+            self._folders = [place for place in self._folders if place.is_dir()]
+
+    def find(self, name: str) -> Any:
+        """The path of an image; where none is there, the one that was expected."""
+        path = self._find(name)
+        other = urllib.parse.unquote(name)  # some tools write a blank as %20
+        if other == name or is_file(path):
+            return path
+        found = self._find(other)
+        return found if is_file(found) else path
+
+    def _find(self, name):
+        parts = path_parts(name)
+        if not parts:
+            return self._folders[0]
+        if "://" not in name:
+            literal = self._folders[0] / name.strip().replace("\\", "/")
+            if is_file(literal):  # with `..` in it, or absolute
+                return literal
+        roles = split_roles(parts[:-1]) or self._roles
+        for start in range(len(parts)):
+            ending = parts[start:]
+            for folder in self._folders:
+                path = folder / "/".join(ending)
+                if is_file(path) and self._may_be_of(path, roles):
+                    return path
+            if self._images.has(ending, roles):
+                break  # deeper below: shorter endings are not better
+        expected = self._folders[0] / "/".join(parts)
+        return self._images.find(name, self._roles) or expected
+
+    def find_frame(self, stem: str) -> Any | None:
+        """The image of a name without suffix, or None."""
+        return self._images.find_stem(stem)
+
+    def frames(self) -> list[tuple[int, str]]:
+        """The numbers and names of images that are called as frames of a video are."""
+        paths = list(self._images)
+        matches = [(re.fullmatch(r"frame_(\d+)", p.stem), p.name) for p in paths]
+        return sorted((int(match[1]), name) for match, name in matches if match)
+
+    def find_renamed(self, name: str, rename: Callable[[str], str]) -> Any | None:
+        """The one image whose name a tool has changed to this one, or None."""
+        if self._renamed is None:
+            self._renamed = collections.defaultdict(list)
+            for path in self._images:
+                self._renamed[rename(path.name)].append(path)
+        found = self._renamed.get(name, ())
+        return found[0] if len(found) == 1 else None
+
+    def _may_be_of(self, path, roles):
+        """Whether an image may be of one of these splits, by its folders."""
+        return _fits(split_roles(path.parts[len(self._root.parts) : -1]), roles)
+
+    @property
+    def _images(self):
+        """The images below the folder: listed when one is not where it should be."""
+        if self._index is None:
+            self._index = ImageIndex(self._root)
+        return self._index
 
 
 def find_moved(
@@ -191,23 +329,30 @@ def find_moved(
     root = current_root(source) if image_dir is None else path_of(image_dir)
     if root is None or not root.is_dir() or (is_remote(root) and not root.is_listed):
         return [None] * len(names), None
-    index, role = ImageIndex(root), _role_of_source(source)
+    index, roles_of_source = ImageIndex(root), _roles_of_source(path_of(source))
     paths = []
     for i, several in enumerate(names):
         folders = expected[i].parts[len(root.parts) : -1] if expected else ()
-        roles = split_roles(folders)
-        role_here = roles.pop() if len(roles) == 1 else role
-        tried = (index.find(name, role_here) for name in several if name)
+        roles = split_roles(folders) or roles_of_source
+        tried = (index.find(name, roles) for name in several if name)
         paths.append(next((path for path in tried if path is not None), None))
     counts = collections.Counter(path for path in paths if path is not None)
     return [path if counts[path] == 1 else None for path in paths], root
 
 
-def _role_of_source(source):
-    """What the split is for that an annotation file, or its folder, names; or None."""
-    path = path_of(source)
-    roles = map(role_of_split, (path.stem, path.name, path.parent.name))
-    return next((role for role in roles if role is not None), None)
+def images_called(name: str, source: Any) -> list[Any]:
+    """All images of a dataset whose files have the name that a path ends in."""
+    root, parts = current_root(source), path_parts(name)
+    if root is None or not parts or is_remote(root):
+        return []
+    return [path for path in ImageIndex(root) if path.name == parts[-1]]
+
+
+def _roles_of_source(path):
+    """The roles of the split that an annotation file, or its folder, names."""
+    of_folder = split_in_name(path.parent.name) or ""
+    name = path.stem if is_file(path) else split_in_name(path.name) or ""
+    return split_roles([name]) or split_roles([of_folder])
 
 
 # --- Folders and lists of images that a file names.

@@ -7,18 +7,17 @@ import re
 from collections.abc import Callable
 from typing import Any
 
-from effdet_keras._internal.remote_path import is_file, path_of
+from effdet_keras._internal.remote_path import is_file
 from effdet_keras._internal.yaml_text import read_text
 from effdet_keras.data.dataset import DetectionDataset
 from effdet_keras.data.formats import reading
 from effdet_keras.data.formats.annotation_files import (
-    ImageLocator,
     Objects,
-    check_split,
     numbers_of,
-    read_split,
+    read_path,
     readers_by_split,
 )
+from effdet_keras.data.formats.image_paths import ImageLocator
 from effdet_keras.data.formats.label_map import ClassNames
 from effdet_keras.data.problems import Problems
 
@@ -64,13 +63,27 @@ def from_keras_txt(
         >>> from_keras_txt(folder)[0]["boxes"].tolist()
         [[4.0, 8.0, 20.0, 40.0]]
     """
-    path = path_of(path)
-    options = {"class_names": class_names, "on_error": on_error}
-    if path.is_dir():
-        tool = f"`from_keras_txt` found no file {_NAME}: one"
-        readers = keras_txt_readers(path)
-        return read_split(readers, path, split, tool, image_dir=image_dir, **options)
-    check_split(split, keras_txt_readers(path), path)
+    return read_path(
+        _read_file,
+        keras_txt_readers,
+        path,
+        split,
+        f"`from_keras_txt` found no file {_NAME}: one",
+        image_dir=image_dir,
+        class_names=class_names,
+        on_error=on_error,
+    )
+
+
+def keras_txt_readers(path: Any) -> dict[str, Callable]:
+    """Finds `_annotations.txt`: dict from split to the function that reads it."""
+    return readers_by_split(
+        _read_file, path, (".txt",), lambda file: file.name == _NAME
+    )
+
+
+def _read_file(path, *, image_dir=None, class_names=None, on_error="raise"):
+    """The dataset of a file."""
     problems = Problems(f"`from_keras_txt` of {str(path)!r}", on_error)
     names = _class_list(path)
     locator = ImageLocator(path, image_dir)
@@ -82,13 +95,6 @@ def from_keras_txt(
     ]
     classes = reading.named_classes(names, class_names)
     return reading.make_dataset(found, classes, problems, source=path)
-
-
-def keras_txt_readers(path: Any) -> dict[str, Callable]:
-    """Finds `_annotations.txt`: dict from split to the function that reads it."""
-    return readers_by_split(
-        from_keras_txt, path, (".txt",), lambda file: file.name == _NAME
-    )
 
 
 def _class_list(path):

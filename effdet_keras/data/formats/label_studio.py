@@ -12,13 +12,11 @@ from typing import Any
 
 import numpy as np
 
-from effdet_keras._internal.remote_path import is_file, path_of
+from effdet_keras._internal.remote_path import is_file
 from effdet_keras.data.dataset import DetectionDataset
 from effdet_keras.data.formats import reading
 from effdet_keras.data.formats.annotation_files import (
-    ImageLocator,
     Objects,
-    check_split,
     class_order,
     corners_of,
     ellipse_box,
@@ -27,14 +25,14 @@ from effdet_keras.data.formats.annotation_files import (
     note_rotated,
     number_of,
     numbers_of,
-    parts_of,
     points_of,
     polygon_shape,
     read_json,
-    read_split,
+    read_path,
     readers_by_split,
     turned_corners,
 )
+from effdet_keras.data.formats.image_paths import ImageLocator, path_parts
 from effdet_keras.data.formats.label_map import ClassNames
 from effdet_keras.data.problems import Problems
 from effdet_keras.errors import InvalidValueError
@@ -100,13 +98,28 @@ def from_label_studio(
         >>> from_label_studio(folder)[0]["boxes"].tolist()
         [[4.0, 10.0, 24.0, 40.0]]
     """
-    path = path_of(path)
-    options = {"class_names": class_names, "on_error": on_error, "masks": masks}
-    if path.is_dir():
-        tool = "`from_label_studio` found no json file of Label Studio: one"
-        readers = label_studio_readers(path)
-        return read_split(readers, path, split, tool, image_dir=image_dir, **options)
-    check_split(split, label_studio_readers(path), path)
+    return read_path(
+        _read_file,
+        label_studio_readers,
+        path,
+        split,
+        "`from_label_studio` found no json file of Label Studio: one",
+        image_dir=image_dir,
+        class_names=class_names,
+        on_error=on_error,
+        masks=masks,
+    )
+
+
+def label_studio_readers(path: Any) -> dict[str, Callable]:
+    """Finds exports of Label Studio: dict from split to the function that reads it."""
+    return readers_by_split(_read_file, path, _SUFFIXES, is_label_studio)
+
+
+def _read_file(
+    path, *, image_dir=None, class_names=None, on_error="raise", masks=False
+):
+    """The dataset of a file."""
     problems = Problems(f"`from_label_studio` of {str(path)!r}", on_error)
     locator = ImageLocator(path, image_dir)
     found, rotated = [], []
@@ -132,11 +145,6 @@ def from_label_studio(
     note_rotated(problems, path.name, rotated)
     classes = reading.named_classes(class_order([], found), class_names)
     return reading.make_dataset(found, classes, problems, source=path)
-
-
-def label_studio_readers(path: Any) -> dict[str, Callable]:
-    """Finds exports of Label Studio: dict from split to the function that reads it."""
-    return readers_by_split(from_label_studio, path, _SUFFIXES, is_label_studio)
 
 
 def is_label_studio(path: Any) -> bool:
@@ -327,16 +335,9 @@ def _outline(kind, value, rotation, size):
 # --- Images: named by addresses of Label Studio's server.
 
 
-def _path_parts(name):
-    """The folders and the name of an image, of `/data/local-files/?d=` as well."""
-    query = urllib.parse.parse_qs(name.partition("?")[2].partition("#")[0])
-    text = query["d"][0] if "d" in query else name.partition("?")[0]
-    return parts_of(text)
-
-
 def _locate(name, locator):
     """The path of an image, with or without the prefix of an upload."""
-    *folders, last = _path_parts(name) or [""]
+    *folders, last = path_parts(name) or [""]
     texts = (last, urllib.parse.unquote(last))
     others = (_UPLOADED.sub("", text, count=1) for text in texts)
     paths = (

@@ -17,7 +17,6 @@ from effdet_keras._internal.yaml_text import read_text
 from effdet_keras.data.dataset import DetectionDataset
 from effdet_keras.data.formats import reading
 from effdet_keras.data.formats.annotation_files import (
-    ImageLocator,
     Objects,
     annotation_folders,
     class_order,
@@ -30,9 +29,9 @@ from effdet_keras.data.formats.annotation_files import (
     polygon_shape,
     read_json,
     read_split,
-    split_folders,
 )
-from effdet_keras.data.formats.dataset_files import visible_files
+from effdet_keras.data.formats.dataset_files import split_folders, visible_files
+from effdet_keras.data.formats.image_paths import ImageLocator
 from effdet_keras.data.formats.label_map import ClassNames
 from effdet_keras.data.problems import Problems
 from effdet_keras.images import EncodedImage
@@ -127,11 +126,13 @@ def labelme_readers(path: Any) -> dict[str, Callable]:
         )
     if _json_folder(path) is not None:
         return {reading.ONE_SPLIT: functools.partial(from_labelme, path)}
-    folders = [folder for folder in split_folders(path) if _json_folder(folder)]
+    folders = split_folders(path)
+    folders = {s: folder for s, folder in folders.items() if _json_folder(folder)}
     # `annotations` with a folder for each split.
     for outer in [] if folders else annotation_folders(path):
-        folders += [folder for folder in split_folders(outer) if _json_folder(folder)]
-    return {p.name: functools.partial(from_labelme, p) for p in folders}
+        inner = split_folders(outer).items()
+        folders |= {s: folder for s, folder in inner if _json_folder(folder)}
+    return {s: functools.partial(from_labelme, p) for s, p in folders.items()}
 
 
 def is_labelme(path: Any) -> bool:

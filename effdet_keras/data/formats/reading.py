@@ -17,6 +17,7 @@ from effdet_keras.data.dataset import DetectionDataset
 from effdet_keras.data.formats import dataset_files
 from effdet_keras.data.formats.image_paths import find_moved
 from effdet_keras.data.formats.label_map import ids_of_classes, requested_classes
+from effdet_keras.data.problems import Severity, describe_problems
 from effdet_keras.data.record import (
     Record,
     clip_boxes_xywh,
@@ -99,8 +100,10 @@ def make_dataset(
     """
     names, category_ids, keys = classes
     if not names:
-        problems.finish()  # says more, if there are any
+        left_out = [p for p in problems.finish() if p.severity is Severity.ERROR]
         text = f"{problems.reader} found no object: pass `class_names`"
+        if left_out:
+            text += f", or repair what was left out: {describe_problems(left_out)}"
         raise InvalidValueError(text)
     labels = _labels(found, keys, problems)
     records = _records(found, labels, problems, source, image_dir)

@@ -15,7 +15,6 @@ from effdet_keras._internal.remote_path import for_each, is_file, path_of
 from effdet_keras.data.dataset import DetectionDataset
 from effdet_keras.data.formats import reading
 from effdet_keras.data.formats.annotation_files import (
-    ImageLocator,
     Objects,
     class_order,
     dict_of,
@@ -27,6 +26,7 @@ from effdet_keras.data.formats.annotation_files import (
     read_split,
 )
 from effdet_keras.data.formats.dataset_files import visible_files, visible_folders
+from effdet_keras.data.formats.image_paths import ImageLocator
 from effdet_keras.data.formats.label_map import ClassNames
 from effdet_keras.data.problems import Problems
 from effdet_keras.images import read_mask

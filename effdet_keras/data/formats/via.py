@@ -10,13 +10,10 @@ from typing import Any
 
 import numpy as np
 
-from effdet_keras._internal.remote_path import path_of
 from effdet_keras.data.dataset import DetectionDataset
 from effdet_keras.data.formats import reading
 from effdet_keras.data.formats.annotation_files import (
-    ImageLocator,
     Objects,
-    check_split,
     class_order,
     dict_of,
     ellipse_box,
@@ -27,10 +24,11 @@ from effdet_keras.data.formats.annotation_files import (
     numbers_of,
     polygon_shape,
     read_json,
-    read_split,
+    read_path,
 )
 from effdet_keras.data.formats.csv import read_lines
-from effdet_keras.data.formats.dataset_files import role_of_split
+from effdet_keras.data.formats.dataset_files import role_of_split, split_in_name
+from effdet_keras.data.formats.image_paths import ImageLocator
 from effdet_keras.data.formats.label_map import ClassNames
 from effdet_keras.data.problems import Problems
 from effdet_keras.errors import InvalidValueError
@@ -103,14 +101,22 @@ def from_via(
         >>> from_via(folder)[0]["boxes"].tolist()
         [[4.0, 8.0, 20.0, 40.0]]
     """
-    path = path_of(path)
-    options = {"class_names": class_names, "on_error": on_error, "masks": masks}
-    if path.is_dir():
-        options |= {"class_attribute": class_attribute, "image_dir": image_dir}
-        tool = "`from_via` found no json or csv file of VIA: one"
-        return read_split(via_readers(path), path, split, tool, **options)
-    check_split(split, via_readers(path), path)
-    return _read_files([path], class_attribute, image_dir, **options)
+    return read_path(
+        _read_file,
+        via_readers,
+        path,
+        split,
+        "`from_via` found no json or csv file of VIA: one",
+        class_attribute=class_attribute,
+        image_dir=image_dir,
+        class_names=class_names,
+        on_error=on_error,
+        masks=masks,
+    )
+
+
+def _read_file(path, **options):
+    return _read_files([path], **options)
 
 
 def _read_files(
@@ -142,7 +148,7 @@ def _read_files(
         for name, regions in images
     ]
     options = dict_of(given.get(attribute)).get("options")
-    listed = list(options) if isinstance(options, dict) else []
+    listed = list(map(str.strip, options)) if isinstance(options, dict) else []
     classes = class_order(listed, found)
     classes = reading.named_classes(classes, class_names)
     return reading.make_dataset(found, classes, problems, source=path)
@@ -150,13 +156,19 @@ def _read_files(
 
 def via_readers(path: Any) -> dict[str, Callable]:
     """Finds files of VIA: dict from split to the function that reads it."""
-    # A csv file beside a json file has the same boxes.
-    files = files_by_split(path, (".json",), is_via)
-    files = _different(files) or files_by_split(path, (".csv",), is_via)
+    files = _different(files_by_split(path, (".json",), is_via))
+    # A csv file beside a json file has the same boxes, unless it is of another split.
+    tables = files_by_split(path, (".csv",), is_via)
+    others = {s: f for s, f in tables.items() if _names_split(f) and s not in files}
+    files = files | others if files else tables
     if _are_parts(files):
         whole = functools.partial(_read_files, list(files.values()))
         return {reading.ONE_SPLIT: whole}
-    return {split: functools.partial(from_via, file) for split, file in files.items()}
+    return {s: functools.partial(_read_file, file) for s, file in files.items()}
+
+
+def _names_split(file):
+    return split_in_name(file.stem) is not None
 
 
 def _are_parts(files):
@@ -172,14 +184,18 @@ def _are_parts(files):
 
 
 def _different(files):
-    """Without files that have the same regions as one before: a project is one."""
+    """Without files that have the same regions as one before: a project is one.
+
+    Those of two splits are not left out: reading them warns that they are the same.
+    """
     if len(files) < 2:
         return files
     different, contents = {}, []
     for split, file in files.items():
-        images, _ = _read_via_json(file)
-        if (file.parent, images) not in contents:
-            contents.append((file.parent, images))
+        content, role = (file.parent, _read_via_json(file)[0]), role_of_split(split)
+        roles = [r for c, r in contents if c == content]
+        if not roles or (role is not None and None not in roles and role not in roles):
+            contents.append((content, role))
             different[split] = file
     if len(different) == 1:
         return {reading.ONE_SPLIT: next(iter(different.values()))}

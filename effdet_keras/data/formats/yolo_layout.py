@@ -23,7 +23,10 @@ from effdet_keras.data.formats.dataset_files import (
     is_visible,
     names_in,
     role_of_split,
+    split_folders,
     split_in_name,
+    split_roles,
+    splits_in_names,
     visible_files,
     visible_folders,
     walk,
@@ -230,6 +233,7 @@ def _yaml_layout(file):
         layout = _any_folder_layout(file.parent)
         # Folders beside a file that names others in its own folder could be anything.
         is_meant = all(map(_is_foreign, missing.values()))
+        is_meant = is_meant or (layout is not None and _is_inside(layout, missing))
         if layout is None or not (is_meant or layout.label_files):
             _raise_missing(folder, next(iter(missing.values())))
         detail = f"the folders that {file.name!r} names are not there: {missing}"
@@ -323,6 +327,21 @@ def _is_absolute(value):
 def _is_foreign(value):
     """Whether a path is of another place than the folder of the file."""
     return _is_absolute(value) or value.startswith("..")
+
+
+def _is_inside(layout, missing):
+    """Whether a layout has its images where a data.yaml names a folder of theirs.
+
+    Of `train/images` there may be `train/cats/images` and `train/dogs/images`.
+    """
+    return all(
+        split in missing
+        and all(
+            str(place).startswith(f"{layout.folder / path_parts(missing[split])[0]}/")
+            for place in places
+        )
+        for split, places in layout.splits.items()
+    )
 
 
 def _raise_missing(folder, value):
@@ -548,7 +567,7 @@ def _parts_layout(path):
     folder = images[0]
     pairs = {folder: pairs[folder]} if pairs else {}
     inner, files = names_in(folder)
-    splits = [name for name in inner if split_in_name(name)]
+    splits = list(splits_in_names(inner))
     if splits and not any(name.lower().endswith(IMAGE_SUFFIXES) for name in files):
         # Other folders beside those of splits are splits where they have labels.
         others = [
@@ -576,19 +595,21 @@ def _are_pair(images, labels):
 
 def _split_names(names):
     """What the splits of folders are called, by the names of the folders."""
-    short = {name: split_in_name(name) or name for name in names}
+    splits = splits_in_names(names)
+    short = {name: splits.get(name, name) for name in names}
     counts = collections.Counter(short.values())
     return {name: s if counts[s] == 1 else name for name, s in short.items()}
 
 
 def _split_layout(path):
     """The layout of a folder for each split, each with images and labels, or None."""
-    folders = [f for f in visible_folders(path) if split_in_name(f.name)]
+    folders = split_folders(path).values()
     layouts = {
         folder: _parts_layout(folder)
         or _flat_layout(folder)
         or _split_of_parts(folder)
         or _inner_layout(folder)
+        or _parts_in_folders(folder)
         for folder in folders
     }
     layouts = {folder: layout for folder, layout in layouts.items() if layout}
@@ -600,7 +621,8 @@ def _split_layout(path):
         for folder, layout in layouts.items()
     }
     is_flat = any(layout.is_flat for layout in layouts.values())
-    return Layout(path, splits, is_flat=is_flat)
+    pairs = {k: v for la in layouts.values() for k, v in la.label_folders.items()}
+    return Layout(path, splits, is_flat=is_flat, label_folders=pairs)
 
 
 def _split_of_parts(folder):
@@ -610,6 +632,19 @@ def _split_of_parts(folder):
         if labels.is_dir() and _are_pair(folder, labels):
             return Layout(folder, {reading.ONE_SPLIT: [folder]})
     return None
+
+
+def _parts_in_folders(folder):
+    """The layout of `train` with folders that have images and labels each, or None.
+
+    So are images of one class each, which share the numbers of the classes.
+    """
+    layouts = list(filter(None, map(_parts_layout, visible_folders(folder))))
+    if not layouts or any(len(layout.splits) > 1 for layout in layouts):
+        return None
+    places = [p for layout in layouts for p in layout.splits[reading.ONE_SPLIT]]
+    pairs = {k: v for layout in layouts for k, v in layout.label_folders.items()}
+    return Layout(folder, {reading.ONE_SPLIT: places}, label_folders=pairs)
 
 
 def _flat_layout(path):
@@ -684,7 +719,7 @@ def _scattered_layout(path):
             if not name.endswith(".txt") or name in _NAME_FILES:
                 continue
             count += 1
-            image = index.find(name[:-4], role_of_split(split))
+            image = index.find(name[:-4], split_roles([split]))
             if image is not None and image not in label_files:
                 label_files[image] = place / name
                 splits[split].append(image)

@@ -367,12 +367,20 @@ def _find_in_boxes(dataset, config):
     """Finds boxes and labels that are wrong, doubtful, or hard to learn."""
     records = dataset.records
     if not records:
-        return [Problem("empty dataset", "(no file)", "there is no image")]
+        missing = sum(p.kind == "missing image" for p in dataset.problems)
+        detail = "there is no image"
+        if missing:
+            detail += (
+                f": none of the {missing:,} that are annotated is where it should be. "
+                "Put them there, or name the folder that holds them and the annotations"
+            )
+        return [Problem("empty dataset", "(no file)", detail)]
     owner = owners(records)
     sizes = np.array([record.image_size for record in records], float)[owner]
     boxes, labels = concat_field(records, "boxes_xywh"), concat_field(records, "labels")
     table = _Table(records, owner, sizes, boxes, labels)
-    text = suspect_box_format(table.boxes_xywh, table.sizes)
+    are_doubtful = any(p.kind == "box columns" for p in dataset.problems)
+    text = suspect_box_format(table.boxes_xywh, table.sizes, are_doubtful)
     suspected = [Problem("suspected box format", "(all images)", text)] if text else []
     reason = why_nothing_to_learn(records)
     empty = [Problem("nothing to train on", "(all images)", reason)] if reason else []
@@ -463,6 +471,7 @@ def describe_box(box_xywh):
 
 _MIN_BOXES = 10  # fewer tell nothing
 _MANY_BAD = 0.15  # share of boxes that do not fit their image, as they were read
+_SOME_BAD = 0.03  # the same, where the file does not say which format it has
 _FEW_BAD = 0.02  # share that may not fit in the format that they really have
 _SLACK = 1.5  # pixels: counting from 1, and rounding
 
@@ -483,8 +492,12 @@ def _reach_out(boxes_xywh, sizes):
     return np.maximum(beyond, -boxes_xywh[:, :2]).max(axis=1)
 
 
-def suspect_box_format(boxes_xywh, sizes):
-    """Says in which box format boxes would fit their images, if as read they do not."""
+def suspect_box_format(boxes_xywh, sizes, are_doubtful=False):
+    """Says in which box format boxes would fit their images, if as read they do not.
+
+    Where a file does not say which format it has (`are_doubtful`), a few boxes that do
+    not fit tell, if all fit in another format.
+    """
     finite = np.isfinite(boxes_xywh).all(axis=1)
     boxes_xywh, sizes = boxes_xywh[finite], sizes[finite]
     if len(boxes_xywh) < _MIN_BOXES:
@@ -494,7 +507,8 @@ def suspect_box_format(boxes_xywh, sizes):
         for name, convert in _FORMATS.items()
     }
     as_read, name = _share_bad(boxes_xywh, sizes), min(shares, key=shares.get)
-    if as_read < _MANY_BAD or shares[name] > _FEW_BAD:
+    many, few = (_SOME_BAD, 0.0) if are_doubtful else (_MANY_BAD, _FEW_BAD)
+    if as_read < many or shares[name] > few:
         return None
     return (
         f"{100 * as_read:.0f} % of the boxes are empty or reach out of their image as "

@@ -61,9 +61,10 @@ class SelfTestStage:
             line += f". {self.cure}"
         lines = [line]
         for part in self.lost:
-            text = f"{part.count:,} x {part.reason}. {part.cure}".rstrip()
+            is_told = not self.passed and part.cure == self.cure
+            text = f"{part.count:,} x {part.reason}. {'' if is_told else part.cure}"
             indent = {"initial_indent": " " * 8, "subsequent_indent": " " * 10}
-            lines.append(textwrap.fill(text, _WIDTH, **indent))
+            lines.append(textwrap.fill(text.rstrip(), _WIDTH, **indent))
             lines += [" " * 10 + example for example in part.examples]
         return "\n".join(lines)
 

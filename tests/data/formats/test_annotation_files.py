@@ -7,15 +7,14 @@ import pytest
 from support.small_datasets import save_image
 
 from effdet_keras.data.formats.annotation_files import (
-    ImageLocator,
     ellipse_box,
     files_by_split,
     hull_box,
     number_of,
-    parts_of,
     points_of,
     turned_corners,
 )
+from effdet_keras.data.formats.image_paths import ImageLocator, path_parts
 
 
 def touch(path):
@@ -40,6 +39,13 @@ def touch(path):
         (["data.json", "labels.json"], {"data": 0, "labels": 1}),
         ([".hidden.json", "._a.json", "a.json", "b.txt"], {"train": 2}),
         (["pets/a.json", "code/b.json"], {}),
+        (["cats_train/a.json", "cats_val/a.json"], {"train": 0, "val": 1}),
+        (["cats_train.json", "cats_val.json"], {"train": 0, "val": 1}),
+        (["toy_train/a.json", "toy_bus/a.json"], {}),
+        (["Train/a.json", "test (1)/a.json"], {"train": 0, "test": 1}),
+        (["training/a.json", "evaluation/a.json"], {"train": 0}),
+        (["val_labels.json"], {"val": 0}),
+        (["Annots/pets.json"], {"train": 0}),
     ],
 )
 def test_splits_of_files(tmp_path, files, splits):
@@ -106,6 +112,21 @@ def test_an_image_of_one_split_is_not_taken_for_one_of_another(tmp_path):
     assert train.find("a.png") == tmp_path / "images" / "train" / "a.png"
 
 
+def test_a_split_that_a_file_mentions_is_that_of_its_images(tmp_path):
+    for split in ("train", "val"):
+        save_image(tmp_path / f"pets_{split}" / "a.png")
+    for split in ("train", "val"):
+        locator = ImageLocator(touch(tmp_path / f"cats_{split}.json"))
+        assert locator.find("a.png") == tmp_path / f"pets_{split}" / "a.png"
+
+
+def test_a_name_without_suffix_may_have_upper_case(tmp_path):
+    save_image(tmp_path / "IMG_1.png")
+    locator = ImageLocator(touch(tmp_path / "export.json"))
+    assert locator.find_frame("IMG_1") == tmp_path / "IMG_1.png"
+    assert locator.find_frame("IMG_2") is None
+
+
 def test_the_folder_that_the_user_names_is_the_only_one(tmp_path):
     save_image(tmp_path / "a.png")
     save_image(tmp_path / "photos" / "deep" / "b.png")
@@ -115,10 +136,13 @@ def test_the_folder_that_the_user_names_is_the_only_one(tmp_path):
 
 
 def test_parts_of_paths_of_any_system():
-    assert parts_of("C:\\a\\..\\b.png") == ["a", "b.png"]
-    assert parts_of("s3://bucket/a/b%20c.png?x=1") == ["a", "b c.png"]
-    assert parts_of("./a//b.png ") == ["a", "b.png"]
-    assert parts_of("http://[::1/a/b%20c.png?x=1#y") == ["a", "b c.png"]  # no address
+    assert path_parts("C:\\a\\..\\b.png") == ["a", "b.png"]
+    assert path_parts("s3://bucket/a/b%20c.png?x=1") == ["a", "b c.png"]
+    assert path_parts("./a//b.png ") == ["a", "b.png"]
+    assert path_parts("file:///C:/a/b.png") == ["a", "b.png"]
+    assert path_parts("https://host/a.png?d=200") == ["a.png"]  # a size, no path
+    assert path_parts("/data/local-files/?d=a/b.png") == ["a", "b.png"]
+    assert path_parts("http://[::1/a/b%20c.png?x=1#y") == ["a", "b c.png"]  # no address
 
 
 def test_boxes_around_shapes():

@@ -203,7 +203,7 @@ def test_the_folder_of_the_images_is_found_or_asked_for(content, tmp_path):
     (tmp_path / "deep/down").mkdir(parents=True)
     for name in ("a.png", "b.png"):
         (tmp_path / name).rename(tmp_path / "deep/down" / name)
-    with pytest.raises(FileNotFoundError, match=r"'a\.png'\. Pass `image_dir`"):
+    with pytest.raises(FileNotFoundError, match=r"'a\.png'\. Put them into"):
         from_coco(path)
     inside = tmp_path / "set"
     (tmp_path / "deep/down").rename(inside / "photos of May")

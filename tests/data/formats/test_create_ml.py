@@ -21,6 +21,8 @@ RECTLABEL = [
     for image in FULL
 ]
 
+PER_BOX = [{"image": "b.png", "annotations": [box]} for box in FULL[0]["annotations"]]
+
 
 @pytest.fixture
 def write(tmp_path):
@@ -35,7 +37,9 @@ def write(tmp_path):
 
 
 @pytest.mark.smoke
-@pytest.mark.parametrize("content", [FULL, LABELIMG, RECTLABEL, FULL[::-1]])
+@pytest.mark.parametrize(
+    "content", [FULL, LABELIMG, RECTLABEL, FULL[::-1], [*PER_BOX, FULL[1]]]
+)
 def test_centers_and_sides(write, content, capsys):
     dataset = data.load(write(content))
     assert "Create ML json: splits train" in capsys.readouterr().out

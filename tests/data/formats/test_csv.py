@@ -187,6 +187,8 @@ def test_what_is_written_is_what_others_read(tmp_path):
             "image,image_width,image_height,left,top,width,height,label",
             "a.png,40,20,1,2,2,2.5,cat",
         ),
+        ("image,center_x,center_y,width,height,label", "a.png,2,3.25,2,2.5,cat"),
+        ("image,label,cx,cy,w,h", "a.png,cat,2,3.25,2,2.5"),
         ("cat,1,2,2,2.5,a.png,40,20", ""),
         ("cat,1,2,2,2.5,a.png", ""),
     ],

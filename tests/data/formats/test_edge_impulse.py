@@ -24,10 +24,10 @@ def test_boxes_and_splits(tmp_path, capsys):
     for split in ("training", "testing"):
         write(tmp_path / split, {"b.png": [CAT, {**CAT, "label": "ant"}], "a.png": []})
     splits = data.load_splits(tmp_path)
-    assert "Edge Impulse: splits testing, training" in capsys.readouterr().out
+    assert "Edge Impulse: splits test, train" in capsys.readouterr().out
     for name, dataset in splits.items():
         assert dataset.class_names == ("ant", "cat")
-        assert dataset.records[0].image == str(tmp_path / name / "b.png")
+        assert dataset.records[0].image == str(tmp_path / f"{name}ing" / "b.png")
         boxes = dataset.records[0].boxes_xywh
         np.testing.assert_array_equal(boxes, [[5, 2, 20, 10]] * 2)
         assert len(dataset.records[1].labels) == 0

@@ -108,6 +108,21 @@ def test_a_project_and_its_exports_are_one_dataset(write):
     assert list(data.load_splits(folder)) == ["via_export_json", "via_project"]
 
 
+def test_the_same_regions_in_two_splits_are_two_splits(write):
+    write(images(*REGIONS), "train.json")
+    folder = write(images(*REGIONS), "val.json")
+    with pytest.warns(UserWarning, match="are the same 2 images"):
+        assert list(data.load_splits(folder)) == ["train", "val"]
+
+
+def test_a_csv_file_of_another_split_is_not_hidden_by_a_json_file(write):
+    write(images(*REGIONS), "via_train.json")
+    write(CSV.format(""), "via_train.csv")
+    folder = write(CSV.format(""), "via_val.csv")
+    with pytest.warns(UserWarning, match="are the same|are in 'train' as well"):
+        assert list(data.load_splits(folder)) == ["train", "val"]
+
+
 def test_folders_of_splits(tmp_path):
     for split in ("train", "val"):
         save_image(tmp_path / split / "a.png")
@@ -125,6 +140,11 @@ def test_options_of_a_project_are_the_order_of_the_classes(write):
     }
     folder = write(project(images(*REGIONS), **attributes))
     assert from_via(folder).class_names == ("dog", "cat", "cow")
+    attributes["species"]["options"] = {"dog ": "", " cat": ""}  # as people type them
+    assert from_via(write(project(images(*REGIONS), **attributes))).class_names == (
+        "dog",
+        "cat",
+    )
 
 
 def test_check_boxes_have_the_class_as_a_key(write):

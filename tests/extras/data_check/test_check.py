@@ -304,6 +304,18 @@ def test_few_boxes_and_cut_objects_are_no_suspicion():
     assert suspect_box_format(boxes, np.array([[120, 200]] * 30)) is None
 
 
+def test_where_a_file_does_not_tell_a_few_boxes_do():
+    boxes = np.array([[50.0, 50, 10, 10]] * 19 + [[190, 60, 18, 10]])
+    sizes = np.array([[120, 200]] * 20)
+    assert suspect_box_format(boxes, sizes) is None
+    text = suspect_box_format(boxes, sizes, are_doubtful=True)
+    assert text.startswith("5 % of") and text.endswith(
+        "are center x, center y, width, height"
+    )
+    boxes[0, 0] = 2  # which would begin at -3, were it a center
+    assert suspect_box_format(boxes, sizes, are_doubtful=True) is None
+
+
 def test_a_wrong_form_is_one_problem_of_the_dataset():
     corners, _ = rectangles(seed=1)
     image = np.zeros((120, 200, 3), "uint8")

@@ -159,6 +159,7 @@ def test_small_boxes_side_by_side_fail_in_matching():
     stage = report.stage(first)
     assert "another has" in stage.lost[0].reason and stage.lost[0].count == 1
     assert "inspect DATA --anchors" in stage.cure
+    assert " ".join(str(stage).split()).count(stage.cure) == 1
     assert report.stage(first.replace("matching", "encoding")).passed  # what is left
     assert not report.stage(first.replace("matching", "all of it")).passed
 
