@@ -244,6 +244,7 @@ def test_what_is_stopped_leaves_a_curve_and_goes_on(shapes, tmp_path):
     assert "epoch 3/3" in text and text.count("\n-- 2") == 1
 
 
+@pytest.mark.slow  # half a minute: three trainings
 def test_a_quantization_aware_run_with_a_teacher_goes_on_to_the_same_bits(
     shapes, trained, tmp_path
 ):

@@ -368,6 +368,7 @@ def test_a_batch_of_a_table_becomes_rows(model, images):
         detector.rows({"file": []})
 
 
+@pytest.mark.slow  # 17 seconds: processes that are killed and started again
 @pytest.mark.skipif(os.name == "nt", reason="there is no SIGKILL")
 def test_a_killed_worker_leaves_nothing_twice_and_nothing_half(
     archive, images, tmp_path

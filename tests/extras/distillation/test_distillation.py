@@ -55,6 +55,7 @@ def test_the_loss_by_hand():
     )
 
 
+@pytest.mark.slow  # 17 seconds of training
 def test_a_student_comes_nearer_to_its_teacher():
     teacher, student = tiny_model(), compiled(tiny_model())
     kernels = [v for v in teacher.weights if "class-predict/pointwise" in v.path]

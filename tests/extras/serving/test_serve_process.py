@@ -28,6 +28,7 @@ def test_a_missing_extra_is_named_with_its_cure(command, monkeypatch):
     assert 'needs no_such_server: pip install "effdet-keras[serve]"' in told
 
 
+@pytest.mark.slow  # 20 seconds of a server
 @pytest.mark.skipif(os.name == "nt", reason="there is no SIGTERM to catch")
 def test_sigterm_answers_all_that_was_accepted(tmp_path):
     httpx = pytest.importorskip("httpx", reason="the client of this test")
