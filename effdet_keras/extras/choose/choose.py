@@ -104,7 +104,7 @@ _BEST, _RUNS, _FILES = "best", "runs", "files"
 _FEW_IMAGES = 8  # to calibrate files with whose weights are not trained
 # Of these errors a candidate is not the cause, such as a full disk: the search stops,
 # and can be continued.
-_OF_THE_MACHINE = (OSError, ImportError)
+_MACHINE_ERRORS = (OSError, ImportError)
 _EXACT = ("float32", "float16")  # what loses nothing against the live model
 # What `choose` decides itself, with the argument that decides it.
 _DECIDED = {
@@ -440,7 +440,7 @@ class _Search:
                         pathlib.Path(folder),
                         calibration_images=_FEW_IMAGES,
                     )
-                except (*_OF_THE_MACHINE, _NotHereError):
+                except (*_MACHINE_ERRORS, _NotHereError):
                     raise
                 except Exception as error:  # whatever its converter raises
                     rows[name] = _failed_file(model, size, name, error)
@@ -603,7 +603,7 @@ class _Search:
             self._fit(candidate, end, evaluate_every)
             rows = [row for row in read_rows(log) if row["epoch"] <= end]
             ap, median_ms = self._ap_at_rung(candidate, rows)
-        except _OF_THE_MACHINE:
+        except _MACHINE_ERRORS:
             raise
         except Exception as error:  # one that fails must not lose the others
             rows, reason = read_rows(log), _why(error)
@@ -691,7 +691,7 @@ class _Search:
             row = self._numbers_of(*one.candidate, one.file, path)
             opened = path.relative_to(self.folder).as_posix()
             return dataclasses.replace(row, ap=self._ap_of(path), path=opened)
-        except _OF_THE_MACHINE:
+        except _MACHINE_ERRORS:
             raise
         except Exception as error:  # whatever its converter raises
             return _failed_file(*one.candidate, one.file, error)
