@@ -32,6 +32,7 @@ from effdet_keras.errors import (
     InvalidStateError,
     InvalidValueError,
     MissingPackageError,
+    first_line,
 )
 from effdet_keras.runs.configuration import RunConfiguration
 from effdet_keras.train.optimizers import steps_done
@@ -189,9 +190,9 @@ def read_to_resume(path: pathlib.Path, description: Mapping[str, Any], what: str
     """What is in the JSON file of a "forecast" or "search" that is to be resumed.
 
     Raises `InvalidStateError` where it was made with another description, whose values
-    are those of JSON.
+    are those of JSON, or is damaged.
     """
-    before = json.loads(path.read_text(encoding="utf-8"))
+    before = read_written(path, description, what)
     for name, value in description.items():
         if before[name] != value:
             raise InvalidStateError(
@@ -200,6 +201,25 @@ def read_to_resume(path: pathlib.Path, description: Mapping[str, Any], what: str
                 f"new {what} in another folder."
             )
     return before
+
+
+def read_written(path: pathlib.Path, names: Iterable[str], what: str) -> dict[str, Any]:
+    """What a "forecast" or "search" wrote into its JSON file, with these names.
+
+    Raises `InvalidStateError` where the file is damaged or something else.
+    """
+    try:
+        written = json.loads(path.read_text(encoding="utf-8"))
+        lacking = [name for name in names if name not in dict(written)]
+        fault = f"it has no {lacking[0]!r}" if lacking else None
+    except (ValueError, TypeError) as error:
+        fault = first_line(error)
+    if fault is not None:
+        raise InvalidStateError(
+            f"'{path}' is not the file of a {what}, or is damaged: {fault}. Move it "
+            "away, or give another folder."
+        )
+    return written
 
 
 def check_empty_to_begin(folder: pathlib.Path, what: str) -> None:

@@ -209,10 +209,10 @@ CASES = {
     ),
     "PredictionHead": (
         PredictionHead,
-        {"values": 2, "filters": 4},
+        {"outputs_per_anchor": 2, "filters": 4},
         [image(3, 3, 4), image(2, 2, 4)],
         {
-            "values": 4,
+            "outputs_per_anchor": 4,
             "num_anchors": 3,
             "filters": 6,
             "repeats": 2,

@@ -89,6 +89,7 @@ from effdet_keras.runs.run_folder import (
     only_writer,
     read_rows,
     read_to_resume,
+    read_written,
     remove_own,
 )
 
@@ -359,7 +360,7 @@ class _Search:
         if path.is_file() and resume:
             self._take_over(read_to_resume(path, self.description, "search"))
         elif path.is_file() and overwrite:
-            self._remove_earlier(json.loads(path.read_text(encoding="utf-8")))
+            self._remove_earlier(read_written(path, self.description, "search"))
         else:
             check_empty_to_begin(self.folder, "search")
         self._write()

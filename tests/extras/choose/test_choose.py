@@ -304,6 +304,13 @@ def test_only_the_same_search_continues(shapes, world, tmp_path):
     other["train"] = other["train"].subset(range(6))
     with pytest.raises(RuntimeError, match="made with other data"):
         choose(other, out, resume=True, **fields())
+    written = (out / "choose.json").read_text()
+    for damaged in (written[:99], "[1]", "{}"):
+        (out / "choose.json").write_text(damaged)
+        for how in ("resume", "overwrite"):
+            with pytest.raises(RuntimeError, match=r"choose\.json' is not.*Move it"):
+                choose(shapes, out, **{how: True}, **fields())
+    (out / "choose.json").write_text(written)
     del world.trained[:]
     # What it wrote goes, and nothing else.
     mine = [out / "notes.txt", out / "runs" / "mine" / "log.txt", out / "files.txt"]
