@@ -157,7 +157,7 @@ def add_overwrite(parser: argparse.ArgumentParser) -> None:
 
 
 def add_training_fields(
-    parser: argparse.ArgumentParser, of_steps: str
+    parser: argparse.ArgumentParser, steps_help: str
 ) -> argparse._ArgumentGroup:
     """Adds fields of the trainings that a command makes, and `--set` for all others.
 
@@ -165,20 +165,27 @@ def add_training_fields(
     """
     fields = parser.add_argument_group("trainings", argument_default=argparse.SUPPRESS)
     fields.add_argument("--format", choices=DATASET_FORMATS, help="the format of DATA")
-    fields.add_argument("--steps", type=int, metavar="N", help=of_steps)
+    fields.add_argument("--steps", type=int, metavar="N", help=steps_help)
     fields.add_argument(
         "--batch-size", type=int, metavar="N", help="images per step (8)"
     )
     fields.add_argument("--seed", type=int, metavar="N", help="random seed (0)")
+    add_settings(
+        parser, "any other field of a run, as for train; may be given several times"
+    )
+    return fields
+
+
+def add_settings(parser: argparse.ArgumentParser, text: str) -> None:
+    """Adds `--set FIELD=VALUE`, with its help text, for any field of a run."""
     parser.add_argument(
         "--set",
         dest="settings",
         action="append",
         default=[],
         metavar="FIELD=VALUE",
-        help="any other field of a run, as for train; may be given several times",
+        help=text,
     )
-    return fields
 
 
 # --- Types and actions of arguments.

@@ -215,7 +215,7 @@ def describe(
     compile_rows = [(f"{c.field}={c.value!r}", c.reason) for c in choices]
     images = facts.num_images, facts.batch_size
     augment = augmentation(*images, facts.steps // _steps_of_epoch(*images))
-    chosen_by_fit = {  # which makes the batches
+    auto_fields = {  # of `fit` itself, which makes the batches
         "scale_jitter": (
             scale_jitter(facts.num_images),
             "objects keep about their size; of `batches`",
@@ -229,7 +229,7 @@ def describe(
     }
     fit_rows = [
         (f"{name}={value}", reason)
-        for name, (value, reason) in chosen_by_fit.items()
+        for name, (value, reason) in auto_fields.items()
         if name in facts.auto_fields and value is not None
     ]
     width = max((len(argument) for argument, _ in compile_rows + fit_rows), default=0)

@@ -390,9 +390,9 @@ def known_names() -> list[str]:
         >>> len(known_names())
         84
     """
-    of_parts = (*_MODEL_CONFIG_FIELDS, *_LOSS_FIELDS, *_POSTPROCESS_FIELDS)
+    component_fields = (*_MODEL_CONFIG_FIELDS, *_LOSS_FIELDS, *_POSTPROCESS_FIELDS)
     others = (*_CONVERTED, *_NO_PLACE, _OPTIMIZATIONS)
-    return sorted({*_RUN_FIELDS, *of_parts, *_SCHEDULE_FIELDS, *others})
+    return sorted({*_RUN_FIELDS, *component_fields, *_SCHEDULE_FIELDS, *others})
 
 
 def _check_known(values):

@@ -11,6 +11,7 @@ from effdet_keras.cli.arguments import (
     OneOrTwo,
     add_data,
     add_format,
+    add_settings,
 )
 from effdet_keras.errors import InvalidValueError, check_argument
 
@@ -57,16 +58,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
             "the boxes)"
         ),
     )
-    parser.add_argument(
-        "--set",
-        dest="settings",
-        action="append",
-        default=[],
-        metavar="FIELD=VALUE",
-        help=(
-            "any other field of a run, as of `effdet-keras train`, such as "
-            "model_config.anchor_scale=3"
-        ),
+    add_settings(
+        parser,
+        "any other field of a run, as of `effdet-keras train`, such as "
+        "model_config.anchor_scale=3",
     )
     parser.add_argument(
         "--num-images",
