@@ -274,7 +274,8 @@ def _require_equal_tops(report, of_model, of_file):
         raise InvalidValueError(
             f"The {report.format} export ({report.precision}) does not compute what "
             f"the model does: the highest score in these images is {of_file:.3g}, that "
-            f"of the model {of_model:.3g}. Nothing was written. {_CURE_OF_INT8}"
+            f"of the model {of_model:.3g}. Nothing was written. "
+            f"{_CURES[report.precision]}"
         )
 
 
@@ -321,11 +322,17 @@ def _require_within(limits, report):
         raise InvalidValueError(
             f"The {report.format} export ({report.precision}) does not compute what "
             f"the model does: {'; '.join(problems)}. Nothing was written. "
-            f"{_CURE_OF_INT8}"
+            f"{_CURES[report.precision]}"
         )
 
 
-_CURE_OF_INT8 = (
-    "For int8, calibrate with more images of the kind the model will see, train the "
-    "model for it with `quantize_aware`, or export float16."
-)
+_CURES = {  # by precision
+    "int8": "Calibrate with more images of the kind the model will see, train the "
+    "model for int8 with `quantize_aware`, or export float16.",
+    "dynamic": "Export float16, or int8 with images to calibrate it.",
+    "float16": "Numbers of this model may be too large or too close for float16: "
+    "export float32, where the format or target has it.",
+    "float32": "Nothing is rounded in float32: the tool that converts the model has a "
+    "fault, or its caller. Try another format or target, and please report it with "
+    "this message and the versions of the packages.",
+}

@@ -13,7 +13,7 @@ import numpy as np
 
 from effdet_keras._internal.optional_imports import ncnn, onnx, pnnx
 from effdet_keras.errors import InvalidStateError
-from effdet_keras.export.onnx_network import network_of_planes
+from effdet_keras.export.onnx_network import LOWEST, network_of_planes
 from effdet_keras.export.runtime import (
     Runtime,
     damaged,
@@ -32,6 +32,7 @@ def write_ncnn(model, path, *, precision="float32"):
     """
     pnnx.require("ncnn export")
     file, description = network_of_planes(model)
+    _pad_before_pooling(file.graph)
     description = dataclasses.replace(description, precision=precision)
     with tempfile.TemporaryDirectory() as folder:
         folder = pathlib.Path(folder)
@@ -45,6 +46,32 @@ def write_ncnn(model, path, *, precision="float32"):
     files = [path, path.with_suffix(".bin")]
     write_description(path.with_suffix(".json"), description, files)
     return description
+
+
+def _pad_before_pooling(graph):
+    """Lets nodes of their own pad what is pooled.
+
+    pnnx pads wrongly where the sides of a map differ in what they lack, as those of a
+    map of 3 x 4 do: one row above, none on the left.
+    """
+    for place in reversed(range(len(graph.node))):
+        pool = graph.node[place]
+        pads = [a for a in pool.attribute if a.name == "pads" and any(a.ints)]
+        if pool.op_type != "MaxPool" or not pads:
+            continue
+        top, left, bottom, right = pads[0].ints
+        pool.attribute.remove(pads[0])
+        name = f"{pool.name}/padding"
+        sides = np.array([0, 0, top, left, 0, 0, bottom, right])
+        constants = {f"{name}/sides": sides, f"{name}/value": np.float32(LOWEST)}
+        graph.initializer.extend(
+            onnx.numpy_helper.from_array(np.asarray(array), key)
+            for key, array in constants.items()
+        )
+        inputs = [pool.input[0], *constants]
+        padding = onnx.helper.make_node("Pad", inputs, [name], name, mode="constant")
+        pool.input[0] = name
+        graph.node.insert(place, padding)
 
 
 def _run_pnnx(folder, precision):

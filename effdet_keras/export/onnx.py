@@ -86,7 +86,9 @@ def write_onnx(
 def _by_tensorflow(model, batch_size, opset, **options):
     """The network as an `onnx.ModelProto` of planes, converted by tf2onnx."""
     tf2onnx.require("ONNX export on TensorFlow")
-    network = network_function(model, batch_size, _resize, **options)
+    # Folded, as a tool that reads the file may fold the batch norm of one level into a
+    # kernel that all levels of a head share.
+    network = network_function(model, batch_size, _resize, folds=True, **options)
     file, _ = tf2onnx.convert.from_function(
         network,
         input_signature=network.input_signature,

@@ -13,6 +13,8 @@ from effdet_keras.errors import InvalidStateError
 from effdet_keras.export.network_graph import GraphNode, NetworkGraph
 from effdet_keras.export.onnx import write_onnx
 
+LOWEST = -3.4e38  # padding before max-pooling: some converters take no infinity
+
 
 def network_of_planes(model, batch_size=1):
     """The network as an `onnx.ModelProto`, and its description.

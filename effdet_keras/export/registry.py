@@ -350,7 +350,8 @@ def target_to_write(
 
 def _check_options(owner, title, options):
     for name, value in options.items():
-        rule = f"{title} has the options {', '.join(owner.options)}"
+        known = ", ".join(owner.options)
+        rule = f"{title} has " + (f"the options {known}" if known else "no options")
         require(name in owner.options, rule, InvalidTypeError, **{name: value})
         choices = owner.options[name]
         if choices:

@@ -8,6 +8,7 @@ from effdet_keras._internal.backend import runs_on_tensorflow
 from effdet_keras._internal.optional_imports import torch
 from effdet_keras.export.network_graph import network_graph
 from effdet_keras.export.onnx_network import (
+    LOWEST,
     graph_of_onnx,
     network_of_planes,
     require_kind,
@@ -23,7 +24,6 @@ _PLAIN = {
     "Resize": (1, 2, 3),
     "Slice": (1, 2, 3, 4),
 }
-_LOWEST = -3.4e38  # what max-pooling pads with: XNNPACK takes no infinity
 
 
 def torch_network(model, batch_size=1):
@@ -107,7 +107,7 @@ def _batch_norm(options, x, scale, offset, mean, variance):
 
 
 def _max_pool(options, x):
-    x = _padded(x, options.get("pads", (0, 0, 0, 0)), _LOWEST)
+    x = _padded(x, options.get("pads", (0, 0, 0, 0)), LOWEST)
     kernel, strides = options["kernel_shape"], options.get("strides", (1, 1))
     return torch.nn.functional.max_pool2d(x, kernel, strides)
 

@@ -115,6 +115,22 @@ def test_other_images_count_as_well(model, tmp_path):
     assert same.live_detections == report.live_detections and same.images == 6
 
 
+@pytest.mark.parametrize(
+    ("precision", "cure"),
+    [
+        ("int8", "Calibrate with more images"),
+        ("dynamic", "Export float16, or int8"),
+        ("float16", "export float32"),
+        ("float32", "the tool that converts the model has a fault"),
+    ],
+)
+def test_a_wrong_file_is_told_with_the_cure_of_its_precision(
+    model, tmp_path, precision, cure
+):
+    with pytest.raises(ValueError, match=rf"\({precision}\) .*written\. .*{cure}"):
+        checked(model, tmp_path, lambda logits, _: logits * 0.3, precision=precision)
+
+
 def unsure(model, logit):
     """The model, with all of its scores around that of a logit."""
     for weight in model.weights:

@@ -4,12 +4,14 @@ import inspect
 
 import pytest
 
+from effdet_keras.errors import InvalidTypeError
 from effdet_keras.export.registry import (
     FORMATS,
     OPTIONS,
     TARGETS,
     format_of_file,
     format_to_write,
+    target_to_write,
 )
 
 
@@ -67,3 +69,8 @@ def test_frigates_float_files_need_no_tensorflow():
     assert FORMATS["saved_model"].needs_tensorflow({})
     assert not FORMATS["onnx"].needs_tensorflow({})
     assert TARGETS["coral"].without_tensorflow() == ""
+
+
+def test_a_target_without_options_says_so(tmp_path):
+    with pytest.raises(InvalidTypeError, match="'executorch'` has no options"):
+        target_to_write(tmp_path / "pets", "executorch", None, {"precision": "int8"})
