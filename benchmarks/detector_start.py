@@ -3,6 +3,7 @@
     python benchmarks/detector_start.py DATA DATA DATA blood-cells --folds blood-cells
     python benchmarks/detector_start.py ... --steps 50 200 600 --trained-by reference
     python benchmarks/detector_start.py ... --judge test --recipes "ImageNet" "default"
+    python benchmarks/detector_start.py DATA --same-classes --detector-steps 300
 
 README begins with a detector that was trained on COCO. Its weights cannot be had
 everywhere, so this trains one itself: for each dataset in `--folds` on the training
@@ -10,9 +11,11 @@ images of all others, with all their classes side by side. Then it fine-tunes th
 detector on the dataset of the fold, by each recipe, and an ImageNet backbone by the
 default, at one image size. `--trained-by` says how the detector was trained itself:
 `auto` is our default (ATSS and a CIoU term), `reference` has the matching and the loss
-of the published weights. Without `--judge test`, four fifths of `train` train and the
-last fifth judges: choose with that. Prints a JSON line for each training. With `--keep
-FOLDER` the detectors are kept there, and found again.
+of the published weights. With `--same-classes` the detector is one of the dataset
+itself, trained on half of the images that train afterwards. Without `--judge test`,
+four fifths of `train` train and the last fifth judges: choose with that. Prints a JSON
+line for each training. With `--keep FOLDER` the detectors are kept there, and found
+again.
 """
 
 import argparse
@@ -30,6 +33,8 @@ from effdet_keras.extras.data_check.suspects import concat_splits
 from effdet_keras.train.auto_recipe import BOX_LOSS, _first_blocks
 
 ATSS = {"matching": ek.matching.ATSSMatching(), "loss": BOX_LOSS}
+IOU = {"matching": ek.matching.IoUMatching(), "loss": ek.DetectionLoss()}
+ALL = {"freeze": None, "learning_rate_multipliers": {"^": 1.0}}
 PART = {
     "freeze": _first_blocks("efficientnet-lite0"),
     "learning_rate_multipliers": {"^efficientnet": 0.2},
@@ -38,12 +43,16 @@ PART = {
 RECIPES = {
     "ImageNet": None,
     "default": {},
-    "frozen": {"freeze": "backbone"},
-    "frozen, rate 5e-3": {"freeze": "backbone", "rate": 5e-3},
+    # The default until 2026-11-28.
+    "all trains, rate 1e-3, IoU": {"rate": 1e-3, **ALL, **IOU},
+    "all trains, rate 1e-3, ATSS": {"rate": 1e-3, **ALL, **ATSS},
+    "all trains, rate 2.5e-3, ATSS": {"rate": 2.5e-3, **ALL, **ATSS},
+    "frozen, rate 1e-3, IoU": {"freeze": "backbone", "rate": 1e-3, **IOU},
+    "frozen, rate 1e-3, ATSS": {"freeze": "backbone", "rate": 1e-3, **ATSS},
     "frozen, rate 5e-3, ATSS": {"freeze": "backbone", "rate": 5e-3, **ATSS},
     "frozen, rate 2.5e-3, ATSS": {"freeze": "backbone", "rate": 2.5e-3, **ATSS},
-    "ATSS": ATSS,
-    "rate 2.5e-3, ATSS": {"rate": 2.5e-3, **ATSS},
+    "frozen, rate 1e-2, ATSS": {"freeze": "backbone", "rate": 1e-2, **ATSS},
+    "frozen, rate 2e-2, ATSS": {"freeze": "backbone", "rate": 2e-2, **ATSS},
     "first blocks frozen, rate 2.5e-3, ATSS": {"rate": 2.5e-3, **PART, **ATSS},
     "first blocks frozen, rate 5e-3, ATSS": {"rate": 5e-3, **PART, **ATSS},
 }
@@ -58,7 +67,7 @@ def main():
         train, judge = data[fold]["train"], data[fold].get("test")
         if options.judge == "held-out":
             train, judge = train.split(0.8, groups="image")
-        archive = detector(fold, data, folder, options)
+        archive = detector(fold, data, train, folder, options)
         for steps in options.steps:
             for name in options.recipes:
                 line = {"dataset": pathlib.Path(fold).name, "recipe": name}
@@ -71,33 +80,38 @@ def read(name):
     return ek.data.load_splits(_BLOOD_CELLS if name == "blood-cells" else name)
 
 
-def detector(fold, data, folder, options):
-    """The archive of a detector of all datasets but one, trained unless it is there."""
+def detector(fold, data, train, folder, options):
+    """The archive of the detector to load, trained unless it is there."""
+    kind = "half_of" if options.same_classes else "without"
     name = f"{pathlib.Path(fold).name}_{options.trained_by}_{options.detector_steps}"
-    archive = folder / f"without_{name}.keras"
+    archive = folder / f"{kind}_{name}.keras"
     if archive.exists():
         return archive
-    others = [other for other in data if other != fold]
-    trains = {
-        other: renamed(data[other]["train"], pathlib.Path(other).name)
-        for other in others
-    }
-    classes = [name for train in trains.values() for name in train.class_names]
-    trains = {other: train.with_classes(classes) for other, train in trains.items()}
-    train = concat_splits(trains)
+    if options.same_classes:
+        train, _ = train.split(0.5, groups="image")
+    else:
+        train = all_but_one(data, fold)
     keras.utils.set_random_seed(0)
     model = ek.EfficientDet.from_preset(
         options.model, "imagenet", dataset=train, image_size=options.image_size
     )
-    recipe = {}
-    if options.trained_by == "reference":  # optimizer and schedule fit the length
-        recipe = {
-            "matching": ek.matching.IoUMatching(),
-            "loss": ek.DetectionLoss(),
-        }
+    # Of the reference: optimizer and schedule are ours, which fit the length.
+    recipe = IOU if options.trained_by == "reference" else {}
     fit(model, train, options.detector_steps, recipe, options)
     model.save(archive)
     return archive
+
+
+def all_but_one(data, fold):
+    """The training images of all datasets but one, with all their classes."""
+    trains = {
+        other: renamed(splits["train"], pathlib.Path(other).name)
+        for other, splits in data.items()
+        if other != fold
+    }
+    classes = [name for train in trains.values() for name in train.class_names]
+    trains = {other: train.with_classes(classes) for other, train in trains.items()}
+    return concat_splits(trains)
 
 
 def renamed(dataset, prefix):
@@ -156,6 +170,7 @@ def read_options():
     add("data", nargs="+", help="`blood-cells`, or paths")
     add("--folds", nargs="+", help="of `data`; all of them by default")
     add("--trained-by", choices=("auto", "reference"), default="auto")
+    add("--same-classes", action="store_true")
     add("--detector-steps", type=int, default=900, help="of 8 images")
     add("--steps", nargs="+", type=int, default=[200], help="of the fine-tuning")
     add("--recipes", nargs="+", choices=RECIPES, default=list(RECIPES))

@@ -58,7 +58,7 @@ def from_hub(
         model = cls(config, **classes, features=HubFeatures(module))
         count = len(model.features.weights)
         _print_kind(verbose, module, f"its own graph with {count} weights")
-    model.pretrained = "detector"
+        model.pretrained = "detector"
     if not trainable:
         model.freeze(_ALL_BUT_NEW_LAYERS)
     return model
@@ -104,6 +104,7 @@ def _own_network(cls, module, model_name, overrides, classes, verbose):
         weights = model.get_weights()
         model = cls(config, **classes)
         model.set_weights(weights)
+    model.pretrained = "detector of other classes"  # a module has no outputs
     text = f"{report.num_loaded} weights of {config.name}, in this package's network"
     _print_kind(verbose, module, text)
     return model

@@ -136,7 +136,8 @@ class EfficientDet(
     # More terms of the loss, by the names under which they are logged.
     auxiliary_losses: Mapping[str, Any] = types.MappingProxyType({})
     step_observers: tuple[Any, ...] = ()  # of `add_step_observer`
-    # What of the weights was loaded: "backbone" or "detector"; None if all are new.
+    # What of the weights was loaded: "backbone", "detector", or "detector of other
+    # classes", whose outputs are new; None if all are new.
     pretrained: str | None = None
     # Which classes a detector had whose weights were loaded as a whole.
     loaded_classes: LoadedClasses | None = None

@@ -30,7 +30,9 @@ BOX_LOSS = DetectionLoss(iou_loss_type="ciou", iou_loss_weight=4.0)
 
 SHORT = 500  # steps: in fewer a pretrained backbone is left as it is
 _FULL_RATE = 3_000  # steps: the rate of longer trainings falls
+# What was loaded, see `EfficientDet.pretrained`.
 _BACKBONE, _DETECTOR = "backbone", "detector"
+_OTHER_CLASSES = "detector of other classes"
 # A pretrained backbone that trains moves slower than what is new, and keeps its first
 # blocks and the statistics of its batch norms: else it forgets what it knew.
 _SLOW_BACKBONE = {"^efficientnet": 0.2}
@@ -42,7 +44,7 @@ class TrainingFacts(NamedTuple):
     num_images: int
     batch_size: int
     steps: int
-    pretrained: str | None = None  # what was loaded: "backbone", "detector" or nothing
+    pretrained: str | None = None  # see `EfficientDet.pretrained`
     # What `fit` chose itself of "scale_jitter", "augment", "batch_size" and "epochs".
     auto_fields: tuple[str, ...] = ()
     backbone: str = "efficientnet-b0"
@@ -60,6 +62,7 @@ class AutoChoice(NamedTuple):
 
 
 _ATSS = AutoChoice("matching", ATSSMatching(), "ATSS: an IoU threshold per object")
+_IOU_LOSS = AutoChoice("loss", BOX_LOSS, "IoU loss on boxes, the measure of AP")
 
 
 def choose(facts: TrainingFacts) -> list[AutoChoice]:
@@ -72,19 +75,21 @@ def choose(facts: TrainingFacts) -> list[AutoChoice]:
     trains = facts.backbone_trains
     if trains is None:
         trains = facts.steps >= SHORT
-    choices = _optimization(facts)
+    choices = _optimization(facts, trains)
+    choices.append(_ATSS)
     if facts.trains_new_classes:
-        choices.append(_ATSS)
-    elif facts.pretrained != _DETECTOR:
-        choices += _new_heads()
-    if facts.pretrained == _BACKBONE:
+        return choices  # boxes do not learn with them
+    choices.append(_IOU_LOSS)
+    if facts.pretrained in (_BACKBONE, _OTHER_CLASSES):
         choices += _pretrained_backbone(facts, trains)
     return choices
 
 
-def _optimization(facts):
+def _optimization(facts, backbone_trains):
     """Optimizer, schedule, statistics and averages."""
     rate, start = _LEARNING_RATE[facts.pretrained], _STARTS[facts.pretrained]
+    if facts.pretrained == _OTHER_CLASSES and not backbone_trains:
+        rate = _RATE_OF_OTHER_CLASSES
     if facts.trains_new_classes:
         rate, start = _RATE_OF_NEW_CLASSES, "only the outputs of new classes train"
     rate *= math.sqrt(min(facts.batch_size, 16) / 8)
@@ -113,14 +118,6 @@ def _optimization(facts):
             REFERENCE["clip_norm"],
             "gradients of small batches are noisy: each is clipped, then all",
         ),
-    ]
-
-
-def _new_heads():
-    """Targets and losses of heads that have not learned where boxes are."""
-    return [
-        _ATSS,
-        AutoChoice("loss", BOX_LOSS, "IoU loss on boxes, the measure of AP"),
     ]
 
 
@@ -154,12 +151,14 @@ def _first_blocks(backbone):
     return rf"efficientnet.*(/stem/|/blocks_({blocks})/|batch_norm)"
 
 
-_LEARNING_RATE = {None: 4e-3, _BACKBONE: 5e-3, _DETECTOR: 1e-3}
+_LEARNING_RATE = {None: 4e-3, _BACKBONE: 5e-3, _OTHER_CLASSES: 5e-3, _DETECTOR: 1e-3}
+_RATE_OF_OTHER_CLASSES = 1e-2  # of a detector whose backbone does not train
 _RATE_OF_NEW_CLASSES = 1e-2  # of one layer
 _STARTS = {
     None: "all weights are new",
     _BACKBONE: "BiFPN and heads are new",
-    _DETECTOR: "only the classes are new",
+    _OTHER_CLASSES: "the classes are new, and the heads learn with them",
+    _DETECTOR: "the detector was trained before",
 }
 
 

@@ -55,9 +55,8 @@ def assign_source(model, source, *, skip_mismatch=False, checkpoint_type=None):
     for name, value in plan.values.items():
         by_name[name].assign(np.asarray(value, "float32"))
     model.weights_were_set()
-    is_backbone = all(map(is_backbone_name, plan.values))
-    model.pretrained = "backbone" if is_backbone else "detector"
     model.loaded_classes = _loaded_classes(model, source, plan)
+    model.pretrained = _kind_of_start(model, plan)
     return LoadReport(
         path=source.path,
         kind=source.kind,
@@ -132,6 +131,15 @@ def _leave_other_classes(plan, model, source):
     plan.leave(layer, reason, tuple(names[label] for label in kept))
     if kept:
         plan.values.update(_values_of_kept_classes(model, held, num_file_classes, kept))
+
+
+def _kind_of_start(model, plan):
+    """`EfficientDet.pretrained` of the weights that were assigned."""
+    if all(map(is_backbone_name, plan.values)):
+        return "backbone"
+    loaded = model.loaded_classes
+    is_whole = loaded is not None and not loaded.new_labels
+    return "detector" if is_whole else "detector of other classes"
 
 
 def _loaded_classes(model, source, plan):

@@ -69,6 +69,7 @@ def test_other_classes_leave_the_last_layer_as_it_is():
     assert {name.rpartition("/")[0] for name in new.names} == {CLASS_LAYER}
     assert report.num_loaded == len(after) - 3
     assert "the file has 5 classes, the model 3" in str(report)
+    assert model.pretrained == "detector of other classes"
 
 
 def test_classes_are_carried_over_by_name():
@@ -93,6 +94,7 @@ def test_classes_are_carried_over_by_name():
     np.testing.assert_array_equal(after[name], source.arrays[name])
     assert report.new[0].carried == ("cat", "bird")
     assert "carried over by name: cat, bird" in str(report)
+    assert model.pretrained == "detector of other classes"  # a dog is new
 
 
 def test_the_same_classes_in_another_order_go_by_name():
@@ -105,6 +107,7 @@ def test_the_same_classes_in_another_order_go_by_name():
     )
     np.testing.assert_array_equal(bias, theirs[:, [1, 2, 0]])
     assert report.new[0].carried == ("cat", "dog", "bird")
+    assert model.pretrained == "detector"
 
 
 def test_a_backbone_leaves_the_rest_as_it_is():
