@@ -53,6 +53,7 @@ RECIPES = {
     "frozen, rate 2.5e-3, ATSS": {"freeze": "backbone", "rate": 2.5e-3, **ATSS},
     "frozen, rate 1e-2, ATSS": {"freeze": "backbone", "rate": 1e-2, **ATSS},
     "frozen, rate 2e-2, ATSS": {"freeze": "backbone", "rate": 2e-2, **ATSS},
+    "first blocks frozen, rate 1e-3, ATSS": {"rate": 1e-3, **PART, **ATSS},
     "first blocks frozen, rate 2.5e-3, ATSS": {"rate": 2.5e-3, **PART, **ATSS},
     "first blocks frozen, rate 5e-3, ATSS": {"rate": 5e-3, **PART, **ATSS},
 }
@@ -87,13 +88,18 @@ def detector(fold, data, train, folder, options):
     archive = folder / f"{kind}_{name}.keras"
     if archive.exists():
         return archive
+    anchors = None  # the published weights have those of the model
     if options.same_classes:
-        train, _ = train.split(0.5, groups="image")
+        (train, _), anchors = train.split(0.5, groups="image"), "auto"
     else:
         train = all_but_one(data, fold)
     keras.utils.set_random_seed(0)
     model = ek.EfficientDet.from_preset(
-        options.model, "imagenet", dataset=train, image_size=options.image_size
+        options.model,
+        "imagenet",
+        dataset=train,
+        image_size=options.image_size,
+        anchors=anchors,
     )
     # Of the reference: optimizer and schedule are ours, which fit the length.
     recipe = IOU if options.trained_by == "reference" else {}
@@ -170,7 +176,7 @@ def read_options():
     add("data", nargs="+", help="`blood-cells`, or paths")
     add("--folds", nargs="+", help="of `data`; all of them by default")
     add("--trained-by", choices=("auto", "reference"), default="auto")
-    add("--same-classes", action="store_true")
+    add("--same-classes", action="store_true", help="see above")
     add("--detector-steps", type=int, default=900, help="of 8 images")
     add("--steps", nargs="+", type=int, default=[200], help="of the fine-tuning")
     add("--recipes", nargs="+", choices=RECIPES, default=list(RECIPES))

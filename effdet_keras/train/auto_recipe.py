@@ -88,10 +88,10 @@ def choose(facts: TrainingFacts) -> list[AutoChoice]:
 def _optimization(facts, backbone_trains):
     """Optimizer, schedule, statistics and averages."""
     rate, start = _LEARNING_RATE[facts.pretrained], _STARTS[facts.pretrained]
-    if facts.pretrained == _OTHER_CLASSES and not backbone_trains:
-        rate = _RATE_OF_OTHER_CLASSES
     if facts.trains_new_classes:
         rate, start = _RATE_OF_NEW_CLASSES, "only the outputs of new classes train"
+    elif facts.pretrained == _OTHER_CLASSES and not backbone_trains:
+        rate = _RATE_OF_OTHER_CLASSES
     rate *= math.sqrt(min(facts.batch_size, 16) / 8)
     rate *= math.sqrt(min(_FULL_RATE / facts.steps, 1.0))
     warmup = max(1, min(facts.steps // 10, 200))

@@ -7,6 +7,7 @@ import numpy as np
 
 from effdet_keras.network import backbone as variants
 from effdet_keras.network import config as configuration
+from effdet_keras.network.batch_norm import batch_norm_layers
 from effdet_keras.network.config import EfficientDetConfig
 from effdet_keras.train.averages import WeightAverages
 
@@ -159,11 +160,7 @@ def like_trained(model, seed=0):
         elif weight.path.endswith("/beta"):
             weight.assign(rng.normal(0.0, 0.3, weight.shape))
     images = rng.uniform(0, 255, (2, *model.config.image_size, 3)).astype("float32")
-    norms = [
-        layer
-        for layer in model._flatten_layers()
-        if isinstance(layer, keras.layers.BatchNormalization)
-    ]
+    norms = batch_norm_layers(model)
     momenta = [layer.momentum for layer in norms]
     for layer in norms:
         layer.momentum = 0.0  # statistics are those of these images

@@ -44,15 +44,13 @@ def test_a_pretrained_backbone_is_frozen_in_a_short_training():
 
 @pytest.mark.parametrize("steps", [50, 200, 600, 5_000])
 def test_a_detector_of_other_classes_learns_as_new_heads_do(steps):
-    """At the rate and with the matching of its own training, cards ended 0.14 lower."""
-    of_other_classes = chosen(pretrained="detector of other classes", steps=steps)
+    """At the rate and with the matching of its own training, cards ended 0.13 lower."""
+    other_classes = chosen(pretrained="detector of other classes", steps=steps)
     new_heads = chosen(pretrained="backbone", steps=steps)
     # While the backbone stands still nothing is forgotten at a higher rate.
     factor = 2 if steps < SHORT else 1
-    assert of_other_classes.pop("learning_rate") == factor * new_heads.pop(
-        "learning_rate"
-    )
-    assert of_other_classes == new_heads
+    new_heads["learning_rate"] *= factor
+    assert other_classes == new_heads
 
 
 @pytest.mark.parametrize(
