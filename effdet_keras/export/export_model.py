@@ -55,6 +55,8 @@ def export_model(
     if target is None:
         chosen.require_runtime()  # before the long work
     _check_replaceable(path)
+    if hasattr(images, "records"):  # a `DetectionDataset`
+        images = _images_of_dataset(images)
     # Whether the file of a quantization-aware model will round as that does.
     of_target = "int8" if target is not None and chosen.is_int8(options) else None
     is_int8 = (options.get("precision") or of_target) == "int8"
@@ -130,6 +132,16 @@ def _images_of_calibration(options):
     used, held_back = divided_calibration(options["calibration"], limit)
     used = evenly(used, CHECK_IMAGES - len(held_back))
     return [read() for read in (*held_back, *used)]
+
+
+def _images_of_dataset(dataset):
+    """A few, evenly spread: the rest is what `evaluate` is for."""
+    if len(dataset) == 0:
+        raise ValueError(
+            "`images` is a dataset without images, so that nothing can be compared. "
+            "Give one with images, or leave `images` out: four are drawn then."
+        )
+    return [dataset[i]["image"] for i in evenly(range(len(dataset)), CHECK_IMAGES)]
 
 
 def _drawn_images():

@@ -170,8 +170,9 @@ class ModelExports:
             target: in the place of a format, where the model will run: "mediapipe",
                 "coral", "litert-npu", "mnn" and others (docs/export_targets.md).
                 `path` is then a folder.
-            images: images to check with, whatever `detect` takes; None for drawn
-                ones.
+            images: images to check with, whatever `detect` takes, or a
+                `effdet_keras.data.DetectionDataset`, of which four are taken; None for
+                drawn ones.
             evaluate: `effdet_keras.data.DetectionDataset`, on which to compare the
                 AP of this model with that of its export; None for no dataset.
             verbose: 0 or 1, whether to print the report.

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pathlib
 import tempfile
 
+from effdet_keras.export.drawn_weights import draw_weights
 from effdet_keras.export.registry import TARGETS
 from effdet_keras.network.build import copied
 
@@ -14,19 +15,23 @@ _FEW_IMAGES = 8  # to calibrate with, where the file is thrown away
 def try_export(model, target, dataset):
     """Exports a model that is not trained yet to a folder that is removed.
 
-    What a target refuses, and a package that is missing, is known before hours of
-    training. A quantization-aware model, which has seen no numbers yet, is exported
-    without that.
+    What a target refuses, a package that is missing and a conversion that computes
+    something else is known before hours of training. Batch norms get numbers of their
+    own, as training gives them, except for int8, whose rounding they are not made for.
+    A quantization-aware model, which has seen no numbers yet, is exported without that.
     """
     print(f"Exporting the untrained model for '{target}', to see that it can be.")
-    if model.quantization is not None:
-        model = copied(model, quantization=None)
-    options = _options(model, target, dataset)
+    trial = copied(model, quantization=None)
+    options = _options(trial, target, dataset)
     if "calibration" in options:
         options["calibration_images"] = _FEW_IMAGES
+    else:
+        draw_weights(trial)
+        if "precision" in TARGETS[target].options:
+            options["precision"] = "float32"
     with tempfile.TemporaryDirectory() as folder:
-        path = _path(pathlib.Path(folder), model, target)
-        model.export(path, target=target, verbose=0, **options)
+        path = _path(pathlib.Path(folder), trial, target)
+        trial.export(path, target=target, verbose=0, **options)
 
 
 def export_run(model, target, folder, dataset):

@@ -4,10 +4,10 @@ import numpy as np
 import pytest
 from support.tiny import spread, tiny_model
 
-from effdet_keras.data import from_arrays
+from effdet_keras.data import DetectionDataset, from_arrays
 from effdet_keras.export import litert
 from effdet_keras.export.check import check_export
-from effdet_keras.export.export_model import _images_of_calibration
+from effdet_keras.export.export_model import _images_of_calibration, _images_of_dataset
 from effdet_keras.export.network import check_calibration, divided_calibration
 from effdet_keras.export.runtime import Runtime, describe
 
@@ -79,6 +79,18 @@ def test_the_check_has_images_that_did_not_calibrate():
     assert [int(x[0, 0, 0]) for x in _images_of_calibration(used)] == [0, 13, 26, 39]
     used = {"calibration": images[:20]}
     assert [int(x[0, 0, 0]) for x in _images_of_calibration(used)] == [0, 19, 1, 18]
+
+
+def test_images_of_the_check_may_be_a_dataset(model, tmp_path):
+    images = [*IMAGES, *OTHERS]
+    dataset = from_arrays(images, [[]] * 6, [[]] * 6, ("cat",))
+    chosen = _images_of_dataset(dataset)
+    assert [any(np.array_equal(x, y) for y in chosen) for x in images].count(True) == 4
+    report = model.export(tmp_path / "x.onnx", images=dataset, verbose=0)
+    assert report.images == 4
+    with pytest.raises(ValueError, match="`images` is a dataset without images"):
+        model.export(tmp_path / "y.onnx", images=DetectionDataset([], ("cat",)))
+    assert not (tmp_path / "y.onnx").exists()
 
 
 # --- What is judged.

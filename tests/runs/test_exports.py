@@ -4,12 +4,14 @@ import json
 from types import SimpleNamespace
 
 import keras
+import numpy as np
 import pytest
 from support.tiny import tiny_model
 from support.tiny_run import tiny_run
 
 import effdet_keras as ek
 from effdet_keras.export.registry import TARGETS
+from effdet_keras.network.batch_norm import batch_norm_layers
 from effdet_keras.runs import exports
 
 pytestmark = pytest.mark.tensorflow
@@ -76,6 +78,27 @@ def test_a_model_that_will_learn_its_ranges_is_tried_without_them(monkeypatch):
     assert (target, quantization) == ("coral", None)
     assert options == {"calibration": "images", "calibration_images": 8}
     assert model.quantization is not None
+
+
+def test_a_model_is_tried_with_numbers_like_those_of_a_trained_one(monkeypatch):
+    model, found = tiny_model(), {}
+
+    def export(self, path, *, target, verbose=1, **options):
+        outputs = self(np.full((1, *self.config.image_size, 3), 200.0, "float32"))
+        scales = [tuple(np.array(bn.gamma)) for bn in batch_norm_layers(self)]
+        found[target] = options, np.std(outputs["class_logits"]), len(set(scales))
+
+    monkeypatch.setattr(type(model), "export", export)
+    before = [np.array(weight) for weight in model.weights]
+    for target in ("executorch", "ncnn", "coral"):
+        exports.try_export(model, target, "images")
+    assert found["executorch"][0] == {}
+    assert found["ncnn"][0] == {"precision": "float32"}
+    assert min(found[name][1] for name in ("executorch", "ncnn")) > 0.3
+    assert found["ncnn"][2] == len(batch_norm_layers(model))
+    # Rounding to int8 is not made for them.
+    assert found["coral"][1] < 0.1 and found["coral"][2] < found["ncnn"][2]
+    assert all(map(np.array_equal, before, model.weights))
 
 
 @pytest.mark.parametrize("target", TARGETS)

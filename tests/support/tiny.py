@@ -7,7 +7,6 @@ import numpy as np
 
 from effdet_keras.network import backbone as variants
 from effdet_keras.network import config as configuration
-from effdet_keras.network.batch_norm import batch_norm_layers
 from effdet_keras.network.config import EfficientDetConfig
 from effdet_keras.train.averages import WeightAverages
 
@@ -145,31 +144,6 @@ def spread_outputs(model, images, part, output, deviation):
         if part in weight.path and weight.path.endswith("kernel"):
             # Depthwise and pointwise kernels: their product gets the factor.
             weight.assign(weight * factor**0.5)
-
-
-def like_trained(model, seed=0):
-    """Gives a model the numbers of a trained one: every batch norm its own statistics.
-
-    Those of a new model are all alike, and its outputs vanish: what a conversion does
-    wrong is not seen in them. Its detections cover all scores.
-    """
-    rng = np.random.default_rng(seed)
-    for weight in model.weights:
-        if weight.path.endswith("/gamma"):
-            weight.assign(rng.uniform(0.5, 1.5, weight.shape))
-        elif weight.path.endswith("/beta"):
-            weight.assign(rng.normal(0.0, 0.3, weight.shape))
-    images = rng.uniform(0, 255, (2, *model.config.image_size, 3)).astype("float32")
-    norms = batch_norm_layers(model)
-    momenta = [layer.momentum for layer in norms]
-    for layer in norms:
-        layer.momentum = 0.0  # statistics are those of these images
-    model(images, training=True)
-    for layer, momentum in zip(norms, momenta):
-        layer.momentum = momentum
-    spread_outputs(model, images, "class-predict", "class_logits", 1.5)
-    spread_outputs(model, images, "box-predict", "box_deltas", 0.3)
-    return model
 
 
 def spread(model, class_scale=3.5, box_scale=1.0):

@@ -8,9 +8,10 @@ a map of 3 x 4 wrongly.
 
 import keras
 import pytest
-from support.tiny import like_trained, tiny_model
+from support.tiny import tiny_model
 
 import effdet_keras as ek
+from effdet_keras.export.drawn_weights import draw_weights
 from effdet_keras.model.efficientdet import EfficientDet
 
 pytestmark = pytest.mark.tensorflow
@@ -31,13 +32,13 @@ def small():
     keras.utils.set_random_seed(0)
     tiny = tiny_model()
     config = tiny.config.replace(image_size=SIZE, max_level=6, head_repeats=2)
-    return like_trained(EfficientDet(config, class_names=tiny.class_names))
+    return draw_weights(EfficientDet(config, class_names=tiny.class_names))
 
 
 @pytest.fixture(scope="module")
 def full_size():
     keras.utils.set_random_seed(0)
-    return like_trained(
+    return draw_weights(
         ek.EfficientDet.from_preset(
             "efficientdet-lite0",
             weights=None,

@@ -1,0 +1,63 @@
+"""Numbers like those of a trained model, to try a conversion with.
+
+The batch norms of a new model are all alike, and its outputs vanish: what a conversion
+does wrong is not seen in them.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import keras
+import numpy as np
+
+from effdet_keras.network.batch_norm import batch_norm_layers
+
+if TYPE_CHECKING:
+    from effdet_keras.model.efficientdet import EfficientDet
+
+# Standard deviations of the outputs: detections of all scores, boxes near the anchors.
+_DEVIATIONS = {
+    "class_logits": ("class-predict", 1.5),
+    "box_deltas": ("box-predict", 0.3),
+}
+
+
+def draw_weights(model: EfficientDet, seed: int = 0) -> EfficientDet:
+    """Gives every batch norm scales, offsets and statistics of its own, in place.
+
+    The statistics are those of two images of random pixels, and the last layers are
+    scaled so that the detections cover all scores. Kernels stay.
+
+    Args:
+        model: the `EfficientDet` to change.
+        seed: int, of what is drawn.
+
+    Returns:
+        The model.
+    """
+    rng = np.random.default_rng(seed)
+    norms = batch_norm_layers(model)
+    for layer in norms:
+        layer.gamma.assign(rng.uniform(0.5, 1.5, layer.gamma.shape))
+        layer.beta.assign(rng.normal(0.0, 0.3, layer.beta.shape))
+    images = rng.uniform(0, 255, (2, *model.config.image_size, 3)).astype("float32")
+    momenta = [layer.momentum for layer in norms]
+    for layer in norms:
+        layer.momentum = 0.0  # the statistics are those of these images
+    model(images, training=True)
+    for layer, momentum in zip(norms, momenta):
+        layer.momentum = momentum
+    outputs = model(images)
+    for name, (part, deviation) in _DEVIATIONS.items():
+        if name in outputs:
+            found = keras.ops.convert_to_numpy(outputs[name])
+            _scale_kernels(model, part, deviation / np.std(found))
+    return model
+
+
+def _scale_kernels(model, part, factor):
+    for weight in model.weights:
+        if part in weight.path and weight.path.endswith("kernel"):
+            # Depthwise and pointwise kernels: their product gets the factor.
+            weight.assign(weight * factor**0.5)
