@@ -6,8 +6,8 @@
 Of each dataset nested parts of 12, 25, 50 and 100 % of `train` are trained on, for the
 same number of steps. The forecast for 100 % is made of the other three, and compared
 with the training on 100 %. `test` judges all, each after its last step, so that nothing
-is chosen there. The backbone is frozen (`frozen_backbone.py`). Prints a JSON line for
-each dataset and seed.
+is chosen there. The backbone is frozen (`frozen_backbone.py`); with `--whole` the
+default recipe trains whole models. Prints a JSON line for each dataset and seed.
 """
 
 import argparse

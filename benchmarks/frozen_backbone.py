@@ -5,7 +5,9 @@ The ImageNet backbone of Lite0 takes most of the time of each, so here it stays 
 is: `FrozenBackbone` computes its features of some views of every image, and each
 detector trains the BiFPN and the heads on these alone, with the losses, the matching
 and the anchors of the package. AP is lower than that of `EfficientDet.fit`, which
-trains the backbone too. Compare such numbers with each other only.
+trains the backbone too. Compare such numbers with each other only. With `--whole` each
+detector is trained as users train it instead (`WholeTraining`), which takes many times
+as long.
 """
 
 import json
@@ -31,11 +33,11 @@ _LEAST_SEEN = 0.4  # of a box in a crop: less is no object there
 
 
 def open_data(name, options):
-    """A `FrozenBackbone` of a dataset; the indices to train on, and those that judge.
+    """What trains on a dataset; the indices to train on, and those that judge.
 
     Args:
         name: `blood-cells`, or a path; `test` judges, or `val` where there is none.
-        options: has `image_size`, `num_judges` and `quick`.
+        options: has `image_size`, `num_judges`, `quick` and `whole`.
     """
     splits = ek.data.load_splits(_BLOOD_CELLS if name == "blood-cells" else name)
     judge = next(splits[split] for split in _JUDGES if split in splits)
@@ -44,18 +46,22 @@ def open_data(name, options):
         train, judge = train[:40], judge[:4]
     both = concat_splits({"train": train, "judge": judge})
     count = len(train)
-    backbone = FrozenBackbone(both, count, options.image_size)
+    if options.whole:
+        backbone = WholeTraining(both, options.quick)
+    else:
+        backbone = FrozenBackbone(both, count, options.image_size)
     return backbone, np.arange(count), np.arange(count, len(both))
 
 
 def add_arguments(parser, steps):
-    """The arguments of all benchmarks of frozen backbones."""
+    """The arguments of all benchmarks of many detectors."""
     add = parser.add_argument
     add("data", nargs="*", default=["blood-cells"], help="`blood-cells`, or a path")
     add("--seeds", nargs="+", type=int, default=[0])
     add("--steps", type=int, default=steps, help="of each training, 8 images each")
     add("--image-size", nargs=2, type=int, default=[192, 256])
     add("--num-judges", type=int, help="judge on so many images")
+    add("--whole", action="store_true", help="train whole models by the default recipe")
     add("--quick", action="store_true", help="a smoke test: 40 images, 2 steps")
 
 
@@ -77,13 +83,94 @@ def print_lines(options, run):
         backbone, train, judge = open_data(name, options)
         for seed in options.seeds:
             line = {"dataset": pathlib.Path(name).name, "seed": seed}
-            line |= {"steps": options.steps, **run(backbone, train, judge, seed)}
+            line |= {"whole": options.whole, "steps": options.steps}
+            line |= run(backbone, train, judge, seed)
             print(json.dumps(line), flush=True)
             lines.append(line)
     return lines
 
 
-class FrozenBackbone:
+class Detectors:
+    """Judges what a `detect` of subclasses finds in images of `dataset`."""
+
+    def results(self, indices, records=None):
+        """`ImageResult`s of some images, with the boxes of `records`."""
+        records = self.dataset.records if records is None else records
+        return [
+            ImageResult(
+                records[index].image_id,
+                boxes_of(records[index]),
+                records[index].labels,
+                found.boxes,
+                found.scores,
+                found.labels,
+                truth_is_crowd=records[index].is_crowd,
+                name=records[index].name,
+            )
+            for index, found in zip(indices, self.detect(indices))
+        ]
+
+    def ap(self, indices):
+        """COCO's numbers of the detector on some images."""
+        judge = self.dataset.subset(indices)
+        metric = ek.metrics.COCOMetric(judge.to_coco())
+        for image_id, found in zip(judge.image_ids, self.detect(indices)):
+            metric.update(
+                image_id,
+                boxes=found.boxes,
+                scores=found.scores,
+                category_ids=[judge.category_ids[label] for label in found.labels],
+            )
+        return {name: float(value) for name, value in metric.result().items()}
+
+
+class WholeTraining(Detectors):
+    """Detectors that are trained whole, from an ImageNet backbone, by the default recipe.
+
+    Args:
+        dataset: `DetectionDataset` of all images: to train on and to judge.
+        quick: bool, whether to take an image size of a smoke test.
+    """
+
+    def __init__(self, dataset, quick):
+        self.dataset, self.image_size = dataset, 64 if quick else "auto"
+        self.model = None
+
+    def train(self, indices, steps, seed, *, records=None, batch_size=8):
+        """Trains a new `model` on some images, in about so many steps.
+
+        Args:
+            indices: ints, of the images in the dataset.
+            records: `Record`s of all images, with other boxes; None for the dataset's.
+        """
+        keras.utils.clear_session()
+        keras.utils.set_random_seed(seed)
+        records = self.dataset.records if records is None else records
+        train = ek.data.DetectionDataset(
+            [records[i] for i in indices],
+            self.dataset.class_names,
+            self.dataset.category_ids,
+        )
+        self.model = ek.EfficientDet.from_preset(
+            "efficientdet-lite0",
+            "imagenet",
+            dataset=train,
+            image_size=self.image_size,
+            anchors="auto",
+            verbose=0,
+        )
+        self.model.compile()
+        epochs = max(round(steps * batch_size / len(train)), 1)
+        self.model.fit(train, batch_size=batch_size, epochs=epochs, verbose=0)
+
+    def detect(self, indices, *, mirrored=False):
+        """`Detections` of each image, in its pixels; or of its mirror image."""
+        images = [self.dataset[index]["image"] for index in indices]
+        images = [np.ascontiguousarray(x[:, ::-1]) if mirrored else x for x in images]
+        return self.model.detect(images, score_threshold=0.0, verbose=0)
+
+
+class FrozenBackbone(Detectors):
     """Features of the images of a dataset, and detectors that are trained on them.
 
     Args:
@@ -263,36 +350,6 @@ class FrozenBackbone:
                     )
                 )
         return results
-
-    def results(self, indices, records=None):
-        """`ImageResult`s of some images, with the boxes of `records`."""
-        records = self.dataset.records if records is None else records
-        return [
-            ImageResult(
-                records[index].image_id,
-                boxes_of(records[index]),
-                records[index].labels,
-                found.boxes,
-                found.scores,
-                found.labels,
-                truth_is_crowd=records[index].is_crowd,
-                name=records[index].name,
-            )
-            for index, found in zip(indices, self.detect(indices))
-        ]
-
-    def ap(self, indices):
-        """COCO's numbers of the detector on some images."""
-        judge = self.dataset.subset(indices)
-        metric = ek.metrics.COCOMetric(judge.to_coco())
-        for image_id, found in zip(judge.image_ids, self.detect(indices)):
-            metric.update(
-                image_id,
-                boxes=found.boxes,
-                scores=found.scores,
-                category_ids=[judge.category_ids[label] for label in found.labels],
-            )
-        return {name: float(value) for name, value in metric.result().items()}
 
 
 def boxes_of(record):

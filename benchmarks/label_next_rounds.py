@@ -8,9 +8,10 @@ detector is trained on what is labelled, the other images are ranked as `label-n
 ranks them, and the first ones get their true annotations, until 25, 40 and 60 % are
 labelled. Beside it, random choice labels 12, 25, 50 and 100 %. All trainings have the
 same number of steps; `test` judges each after its last step, and nothing is chosen
-there. The backbone is frozen (`frozen_backbone.py`). Prints a JSON line for each
-dataset and seed; `share` is the percentage at which the AP of random choice of all
-images is reached, on straight lines between the measurements, or null.
+there. The backbone is frozen (`frozen_backbone.py`); with `--whole` the default recipe
+trains whole models. Prints a JSON line for each dataset and seed; `share` is the
+percentage at which the AP of random choice of all images is reached, on straight lines
+between the measurements, or null.
 """
 
 import argparse

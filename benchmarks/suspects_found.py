@@ -9,7 +9,8 @@ on what is left, and `find_doubts` lists what they doubt in the images that they
 not trained on. Going down that list, `found` is the highest share of the damaged
 annotations that are in it while at least 80 % of the list is damaged ones. An error
 that was in the dataset before counts as a false alarm. The backbone is frozen
-(`frozen_backbone.py`). Prints a JSON line for each dataset and seed.
+(`frozen_backbone.py`); with `--whole` the default recipe trains whole models. Prints a
+JSON line for each dataset and seed.
 """
 
 import argparse

@@ -151,8 +151,9 @@ def test_another_activation_is_judged_with_a_teacher_and_without(tmp_path):
 
 
 @pytest.mark.slow
-def test_the_error_of_a_forecast_is_that_of_its_middle():
-    (line,) = cases_in(printed("forecast_error.py", "--quick"))
+@pytest.mark.parametrize("more", [(), ("--whole",)], ids=["frozen", "whole"])
+def test_the_error_of_a_forecast_is_that_of_its_middle(more):
+    (line,) = cases_in(printed("forecast_error.py", "--quick", *more))
     assert line["images"] == [5, 10, 20, 40] and len(line["AP"]) == 4
     low, middle, high = line["forecast"]
     assert line["error"] == pytest.approx(middle - line["AP"][-1], abs=2e-4)
