@@ -125,7 +125,7 @@ class Detectors:
 
 
 class WholeTraining(Detectors):
-    """Detectors that are trained whole, from an ImageNet backbone, by the default recipe.
+    """Detectors that the default recipe trains, from an ImageNet backbone.
 
     Args:
         dataset: `DetectionDataset` of all images: to train on and to judge.
