@@ -427,8 +427,24 @@ def test_an_image_is_never_taken_from_another_split_nor_taken_twice(tmp_path):
         load(tmp_path / "other")
     # Nor an image of another size than annotated.
     put(tmp_path / "other", "x.json", text=coco("/p/a.png", size=(400, 20)))
-    with pytest.raises(FileNotFoundError, match="1 missing image"):
+    sizes = r"height and width are \(20, 40\), and \(20, 400\) in the annotations"
+    with pytest.raises(FileNotFoundError, match=rf"1 missing image: .*a\.png.*{sizes}"):
         load(tmp_path / "other")
+
+
+def test_the_error_names_the_images_of_which_none_could_be_taken(tmp_path):
+    put(tmp_path, "a/x.png", "b/x.png", "b/y.png")
+    rows = "/me/x.png,40,20,cat,1,2,14,16\n/me/y.png,40,20,cat,1,2,14,16\n"
+    put(tmp_path, "boxes.csv", text=f"{CSV}{rows}")
+    message = r"2 images have that name, such as '.*a.x\.png', '.*b.x\.png': which is"
+    with pytest.raises(FileNotFoundError, match=f"1 missing image: .*{message}"):
+        load(tmp_path)
+    rows = "/me/a/x.png,40,20,cat,1,2,14,16\n/p/y.png,40,20,cat,1,2,14,16\n"
+    rows += "/q/y.png,40,20,cat,1,2,14,16\n"
+    put(tmp_path, "boxes.csv", text=f"{CSV}{rows}")
+    message = r"b.y\.png' has that name, and is of another entry or another split"
+    with pytest.raises(FileNotFoundError, match=f"2 missing images: .*{message}"):
+        load(tmp_path)
 
 
 @pytest.mark.parametrize(

@@ -144,7 +144,7 @@ def _find_image_dir(annotations, images):
             f"as {names[0]!r}. Put them into its folder, or into `images` beside it; "
             "or pass `image_dir` to `from_coco`"
         )
-        same = images_called(names[0], path)
+        (same,) = images_called(names[:1], path)
         if len(same) > 1:
             places = ", ".join(repr(str(place)) for place in same[:3])
             text += f". There are {len(same)} images of that name: {places}"

@@ -340,12 +340,17 @@ def find_moved(
     return [path if counts[path] == 1 else None for path in paths], root
 
 
-def images_called(name: str, source: Any) -> list[Any]:
-    """All images of a dataset whose files have the name that a path ends in."""
-    root, parts = current_root(source), path_parts(name)
-    if root is None or not parts or is_remote(root):
-        return []
-    return [path for path in ImageIndex(root) if path.name == parts[-1]]
+def images_called(names: Sequence[str], source: Any) -> list[list[Any]]:
+    """For each path all images of the dataset whose files have the name it ends in."""
+    root = current_root(source)
+    if root is None or is_remote(root):
+        return [[] for _ in names]
+    by_name = collections.defaultdict(list)
+    for path in ImageIndex(root):
+        by_name[path.name].append(path)
+    return [
+        by_name.get(parts[-1], []) if (parts := path_parts(n)) else [] for n in names
+    ]
 
 
 def _roles_of_source(path):

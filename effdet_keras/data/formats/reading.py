@@ -15,7 +15,7 @@ from effdet_keras._internal.remote_path import for_each, is_file
 from effdet_keras._internal.whole_files import is_remote
 from effdet_keras.data.dataset import DetectionDataset
 from effdet_keras.data.formats import dataset_files
-from effdet_keras.data.formats.image_paths import find_moved
+from effdet_keras.data.formats.image_paths import find_moved, images_called
 from effdet_keras.data.formats.label_map import ids_of_classes, requested_classes
 from effdet_keras.data.problems import Severity, describe_problems
 from effdet_keras.data.record import (
@@ -201,16 +201,19 @@ def _find_missing(found, sizes, problems, source, image_dir):
     expected = [found[i].image for i in missing]
     places, root = find_moved(names, source, expected, image_dir)
     there = {str(f.image) for f, size in zip(found, sizes) if size is not _MISSING}
-    count, first = 0, None
+    count, first, lost = 0, None, []
     for i, place in zip(missing, places):
         image = found[i]
         if place is None or str(place) in there or not _has_size(place, image):
-            problems.add("missing image", image.image)
+            lost.append(image)
             continue
         count += 1
         first = first or f"{image.file_name!r}, which is {str(place)!r}"
         image.image = place
         sizes[i] = _size_of(image, problems)
+    alike = images_called([image.file_name for image in lost], source)
+    for image, same in zip(lost, alike):
+        problems.add("missing image", image.image, _why_missing(image, same))
     if first is not None:
         problems.add(
             "moved images",
@@ -218,6 +221,23 @@ def _find_missing(found, sizes, problems, source, image_dir):
             f"{count:,} of {len(found):,} images are not where it says. Found below "
             f"{str(root)!r} by the ending of their path, such as {first}",
         )
+
+
+def _why_missing(image, same):
+    """Why no image with the name of a missing one was taken for it; "" without any."""
+    if not same:
+        return ""
+    if len(same) > 1:
+        places = ", ".join(repr(str(place)) for place in same[:3])
+        return f"{len(same)} images have that name, such as {places}: which is meant?"
+    place = repr(str(same[0]))
+    if _has_size(same[0], image):
+        return f"{place} has that name, and is of another entry or another split"
+    declared, actual = image.image_size, read_image_size(same[0])
+    return (
+        f"{place} has that name and other pixels: height and width are {actual}, and "
+        f"{declared} in the annotations"
+    )
 
 
 def _names_of(image):
