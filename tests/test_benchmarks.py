@@ -7,6 +7,7 @@ import sys
 
 import pytest
 
+from effdet_keras.extras.shapes import write_shapes
 from effdet_keras.model.efficientdet import EfficientDet
 from effdet_keras.network.config import EfficientDetConfig
 
@@ -185,3 +186,33 @@ def test_a_search_stands_beside_an_exhaustive_one():
     assert line["lost"] == pytest.approx(line["best"]["AP"] - line["pick"]["AP"])
     halving, exhaustive = line["halving"], line["exhaustive"]
     assert 0 < halving["training_cpu_minutes"] < exhaustive["training_cpu_minutes"]
+
+
+@pytest.mark.slow
+def test_a_detector_of_other_data_stands_beside_an_imagenet_backbone(tmp_path):
+    for name in ("one", "two"):
+        write_shapes(tmp_path / name, num_train=12, num_valid=4)
+    data = [str(tmp_path / name) for name in ("one", "two")]
+    options = ["--folds", data[1], "--detector-steps", "2", "--steps", "2"]
+    options += ["--recipes", "ImageNet", "default", "--keep", tmp_path / "detectors"]
+    options += ["--batch-size", "4", "--image-size", "64", "64"]
+    output = printed("detector_start.py", *data, *options)
+    lines = cases_in(output)
+    assert [line["recipe"] for line in lines] == ["ImageNet", "default"]
+    assert {(line["dataset"], line["steps"]) for line in lines} == {("two", 2)}
+    assert all(-1 <= line["AP"] <= line["AP50"] <= 1 for line in lines)
+    assert [x.name for x in (tmp_path / "detectors").iterdir()] == [
+        "without_two_auto_2.keras"
+    ]
+
+
+@pytest.mark.slow
+def test_each_training_of_a_seed_is_judged_with_several_weights():
+    options = ["--seeds", "0", "1", "--steps", "2", "--image-size", "64"]
+    output = printed("seed_variance.py", "blood-cells", *options, "--batch-size", "80")
+    first, second = cases_in(output)
+    assert (first["seed"], second["seed"], first["steps"]) == (0, 1, 2)
+    assert len(first["AP"]) == 6
+    assert [x.split(" | ")[0] for x in output if x.startswith("| ")][1:] == [
+        f"| {name}" for name in first["AP"]
+    ]

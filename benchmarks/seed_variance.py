@@ -1,0 +1,135 @@
+"""How far do trainings of other seeds differ, and does another average lower that?
+
+    python benchmarks/seed_variance.py DATA blood-cells --seeds 0 1 2 3
+    python benchmarks/seed_variance.py DATA --batch-size 4 --steps 600
+
+Trains by the default recipe on four fifths of `train`; the last fifth judges. Each
+training is judged with several weights: the moving averages that `fit` keeps, those
+after the last step, and the means over the last steps of the training. So all of them
+are of the same trainings. Prints a JSON line for each training, and at the end a table
+of mean and standard deviation over the seeds.
+"""
+
+import argparse
+import json
+import os
+import pathlib
+import statistics
+
+import keras
+import numpy as np
+
+import effdet_keras as ek
+from effdet_keras.detect.evaluate import evaluate
+from effdet_keras.network.build import copied
+
+BLOOD_CELLS = pathlib.Path(ek.data.__file__).parent / "blood_cells"
+SHARES = (0.05, 0.1, 0.2, 0.4)  # of the training, from its end
+
+
+class LastWeights(keras.callbacks.Callback):
+    """Sums the weights over the last steps of a training, for each of `SHARES`."""
+
+    def __init__(self, num_steps):
+        super().__init__()
+        self.step, self.last = 0, None
+        lengths = [max(round(num_steps * share), 1) for share in SHARES]
+        self.first = [num_steps - length for length in lengths]
+        self.sums, self.counts = [None] * len(SHARES), [0] * len(SHARES)
+
+    def on_train_batch_end(self, batch, logs=None):
+        self.step += 1
+        if self.step <= min(self.first):
+            return
+        self.last = [np.array(weight) for weight in self.model.weights]
+        for k, first in enumerate(self.first):
+            if self.step > first:
+                old = self.sums[k] or [0.0] * len(self.last)
+                self.sums[k] = [a + b for a, b in zip(old, self.last)]
+                self.counts[k] += 1
+
+    def all(self):
+        """The weights by the names that the table gives them."""
+        means = {
+            f"mean of the last {share:.0%}": [value / count for value in values]
+            for share, values, count in zip(SHARES, self.sums, self.counts)
+        }
+        return {"last step": self.last, **means}
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.split("\n", 1)[0])
+    add = parser.add_argument
+    add("data", nargs="+", help="`blood-cells`, or paths")
+    add("--seeds", nargs="+", type=int, default=[0, 1, 2, 3])
+    add("--steps", type=int, default=600)
+    add("--batch-size", type=int, default=4)
+    add("--image-size", type=int, help="in place of the one that fits the boxes")
+    options = parser.parse_args()
+    lines = []
+    for name in options.data:
+        splits = ek.data.load_splits(BLOOD_CELLS if name == "blood-cells" else name)
+        train, judge = splits["train"].split(0.8, groups="image")
+        for seed in options.seeds:
+            line = {"dataset": pathlib.Path(name).name, "seed": seed}
+            line |= measure(train, judge, seed, options)
+            print(json.dumps(line), flush=True)
+            lines.append(line)
+    print()
+    print(table(lines))
+
+
+def measure(train, judge, seed, options):
+    """Trains once; AP on `judge` with each of the weights."""
+    keras.utils.clear_session()
+    keras.utils.set_random_seed(seed)
+    before = os.times()
+    model = ek.EfficientDet.from_preset(
+        "efficientdet-lite0",
+        "imagenet",
+        dataset=train,
+        image_size=options.image_size or "auto",
+        anchors="auto",
+        verbose=0,
+    )
+    model.compile()
+    per_epoch = len(train) // options.batch_size
+    epochs = max(round(options.steps / per_epoch), 1)
+    last = LastWeights(epochs * per_epoch)
+    model.fit(
+        train,
+        batch_size=options.batch_size,
+        epochs=epochs,
+        verbose=0,
+        callbacks=[last],
+    )
+    used = os.times()
+    aps = {"moving averages": evaluate(model, judge, verbose=False)["AP"]}
+    other = copied(model)
+    for name, values in last.all().items():
+        other.set_weights(values)
+        aps[name] = evaluate(other, judge, verbose=False)["AP"]
+    seconds = used.user + used.system - before.user - before.system
+    return {
+        "steps": last.step,
+        "AP": {name: round(float(ap), 4) for name, ap in aps.items()},
+        "cpu_minutes": round(seconds / 60, 2),
+    }
+
+
+def table(lines):
+    """Mean and standard deviation over the seeds, for each dataset and weights."""
+    datasets = list(dict.fromkeys(line["dataset"] for line in lines))
+    rows = [f"| weights | {' | '.join(datasets)} |", "|---" * (len(datasets) + 1) + "|"]
+    for name in lines[0]["AP"]:
+        cells = [name]
+        for dataset in datasets:
+            aps = [line["AP"][name] for line in lines if line["dataset"] == dataset]
+            deviation = statistics.stdev(aps) if len(aps) > 1 else float("nan")
+            cells.append(f"{statistics.mean(aps):.3f}, {deviation:.3f}")
+        rows.append(f"| {' | '.join(cells)} |")
+    return "\n".join(rows)
+
+
+if __name__ == "__main__":
+    main()
