@@ -216,3 +216,17 @@ def test_each_training_of_a_seed_is_judged_with_several_weights():
     assert [x.split(" | ")[0] for x in output if x.startswith("| ")][1:] == [
         f"| {name}" for name in first["AP"]
     ]
+
+
+@pytest.mark.slow
+def test_rare_classes_are_judged_beside_the_others(tmp_path):
+    write_shapes(tmp_path, num_train=40, num_valid=4)
+    options = ["--steps", "2", "--image-size", "64", "64", "--kinds", "none", "both"]
+    lines = cases_in(printed("balance.py", tmp_path, *options))
+    assert [line["kind"] for line in lines] == ["none", "both"]
+    for line in lines:
+        *rare, other = line["boxes"]
+        assert sum(rare) < other  # of the three classes two have lost their boxes
+        aps = line["AP_of_classes"]
+        assert line["AP_of_rare"] == pytest.approx(sum(aps[:2]) / 2, abs=1e-4)
+        assert line["AP_of_others"] == aps[2]

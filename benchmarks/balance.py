@@ -1,0 +1,109 @@
+"""What do `balance="auto"` and class weights bring where a class has few boxes?
+
+    python benchmarks/balance.py DATA --seeds 0 1
+    python benchmarks/balance.py DATA --steps 400 --kinds none balance
+
+The boxes of the first two classes by name are left out of `train` with a probability of
+0.9; the images stay, so that what was left out is background there. The default recipe
+trains on four fifths of `train`, and the last fifth, with all its boxes, judges. The
+class weights are the square root of how many times as many boxes the commonest class
+has. Prints a JSON line for each training: AP of the rare classes and of the others.
+"""
+
+import argparse
+import json
+import os
+import pathlib
+
+import keras
+import numpy as np
+
+import effdet_keras as ek
+
+KINDS = ("none", "balance", "class weights", "both")
+LEFT_OUT = 0.9
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.split("\n", 1)[0])
+    add = parser.add_argument
+    add("data", nargs="+")
+    add("--kinds", nargs="+", choices=KINDS, default=list(KINDS))
+    add("--seeds", nargs="+", type=int, default=[0])
+    add("--steps", type=int, default=1400)
+    add("--batch-size", type=int, default=8)
+    add("--image-size", type=int, nargs=2, help="in place of the one that fits")
+    options = parser.parse_args()
+    for name in options.data:
+        train, judge = ek.data.load(name, "train").split(0.8, groups="image")
+        rare = np.argsort(train.class_names, kind="stable")[:2]
+        for seed in options.seeds:
+            thinned = thin(train, rare, seed)
+            for kind in options.kinds:
+                line = {"dataset": pathlib.Path(name).name, "kind": kind, "seed": seed}
+                line |= measure(kind, thinned, judge, rare, seed, options)
+                print(json.dumps(line), flush=True)
+
+
+def thin(dataset, rare, seed):
+    """The dataset without most boxes of the rare classes."""
+    random = np.random.default_rng(seed)
+    records = []
+    for record in dataset.records:
+        is_left_out = random.random(len(record.labels)) < LEFT_OUT
+        keep = ~(np.isin(record.labels, rare) & is_left_out)
+        records.append(record.select(keep))
+    return ek.data.DetectionDataset(records, dataset.class_names, dataset.category_ids)
+
+
+def measure(kind, train, judge, rare, seed, options):
+    """Trains once, and judges."""
+    keras.utils.clear_session()
+    keras.utils.set_random_seed(seed)
+    counts = np.bincount(
+        np.concatenate([record.labels for record in train.records]),
+        minlength=train.num_classes,
+    )
+    model = ek.EfficientDet.from_preset(
+        "efficientdet-lite0",
+        "imagenet",
+        dataset=train,
+        image_size=options.image_size or "auto",
+        anchors="auto",
+        verbose=0,
+    )
+    if kind in ("class weights", "both"):
+        weights = np.sqrt(counts.max() / np.maximum(counts, 1)).round(2)
+        loss = ek.DetectionLoss(
+            iou_loss_type="ciou",
+            iou_loss_weight=4.0,  # as in the default recipe
+            class_weights=tuple(weights.tolist()),
+        )
+        model.compile(loss=loss)
+    else:
+        model.compile()
+    epochs = max(round(options.steps * options.batch_size / len(train)), 1)
+    balance = "auto" if kind in ("balance", "both") else None
+    batches = model.batches(
+        train, options.batch_size, training=True, epochs=epochs, balance=balance
+    )
+    before = os.times()
+    history = model.fit(batches, epochs=epochs, verbose=0)
+    used = os.times()
+    evaluation = ek.callbacks.COCOEvaluation(judge, verbose=False)
+    numbers = evaluation.evaluate(model)
+    aps = np.array([numbers[f"AP/{name}"] for name in train.class_names])
+    others = np.setdiff1d(np.arange(train.num_classes), rare)
+    seconds = used.user + used.system - before.user - before.system
+    return {
+        "steps": len(history.epoch) * (len(train) // options.batch_size),
+        "boxes": counts.tolist(),
+        "AP_of_rare": round(float(aps[rare].mean()), 4),
+        "AP_of_others": round(float(aps[others].mean()), 4),
+        "AP_of_classes": aps.round(4).tolist(),
+        "cpu_minutes": round(seconds / 60, 2),
+    }
+
+
+if __name__ == "__main__":
+    main()
