@@ -100,7 +100,7 @@ def search(data, out, seed, options, *more):
         "steps": found["rungs"][-1][0]["steps"],
         "candidates": len(found["rungs"][0]),
         "best": _numbers(found["best"]),
-        "AP_of_all": [_numbers(one) for one in found["files"]],
+        "AP_of_all": [_numbers(x) for x in found["files"] if x["ap"] is not None],
         "cpu_minutes": round(minutes, 2),
         "training_cpu_minutes": round(trained, 2),
     }

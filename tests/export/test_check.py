@@ -1,12 +1,17 @@
 """What an export is judged by, and calibration images that could calibrate nothing."""
 
+import dataclasses
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 from support.tiny import spread, tiny_model
 
+from effdet_keras.box_ops import pairwise_iou
 from effdet_keras.data import DetectionDataset, from_arrays
+from effdet_keras.detect.postprocess import Postprocess
 from effdet_keras.export import litert
-from effdet_keras.export.check import check_export
+from effdet_keras.export.check import _closest_expected, check_export
 from effdet_keras.export.export_model import _images_of_calibration, _images_of_dataset
 from effdet_keras.export.network import check_calibration, divided_calibration
 from effdet_keras.export.runtime import Runtime, describe
@@ -141,6 +146,40 @@ def test_a_wrong_file_is_told_with_the_cure_of_its_precision(
 ):
     with pytest.raises(ValueError, match=rf"\({precision}\) .*written\. .*{cure}"):
         checked(model, tmp_path, lambda logits, _: logits * 0.3, precision=precision)
+
+
+def test_an_overlap_at_the_threshold_of_suppression_may_be_decided_either_way():
+    # A box, one a third of its width beside it (an IoU of 0.5), and one far away.
+    anchors = np.array([[0, 0, 24, 24], [0, 8, 24, 32], [40, 40, 64, 64]], "float32")
+    iou = float(pairwise_iou(anchors[:1], anchors[1:2])[0, 0])
+    assert iou == 0.5
+    live = {
+        "class_logits": np.array([[[2.0], [1.0], [0.0]]], "float32"),
+        "box_deltas": np.zeros((1, 3, 4), "float32"),
+    }
+    hard = Postprocess(method="hard", iou_threshold=iou, max_detections=5)
+    of_model = SimpleNamespace(config=tiny_model().config, anchors=anchors)
+    description = SimpleNamespace(postprocess=hard, classes_per_detection=1)
+
+    def gap_of(found):
+        found = {name: np.asarray(value)[0] for name, value in found.items()}
+        expected, gap = _closest_expected(description, live, of_model, found)
+        assert np.abs(expected["scores"] - found["scores"]).max() == pytest.approx(gap)
+        return gap
+
+    counts = set()
+    for threshold in (iou - 1e-5, iou + 1e-5):
+        file = dataclasses.replace(hard, iou_threshold=threshold)
+        found = file(live, anchors, (64, 64))
+        counts.add(int(found["num_detections"][0]))
+        assert gap_of(found) == 0.0
+        lower = {**live, "class_logits": live["class_logits"] - 0.1}
+        assert gap_of(file(lower, anchors, (64, 64))) > 0.01
+    assert counts == {2, 3}
+    # An overlap that is clearly above the threshold is not at it.
+    file = dataclasses.replace(hard, iou_threshold=0.9)
+    live["box_deltas"][0, 1, 1] = -0.1
+    assert gap_of(file(live, anchors, (64, 64))) > 0.2
 
 
 def unsure(model, logit):
