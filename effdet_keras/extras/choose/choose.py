@@ -64,6 +64,7 @@ from effdet_keras.extras.choose.halving import (
     num_survivors,
     ranking,
     rung_epochs,
+    uncertainty,
 )
 from effdet_keras.extras.choose.search_result import (
     MeasuredFile,
@@ -559,10 +560,14 @@ class _Search:
                 self.rungs.append([])
             print(f"\nRung {number + 1} of {rungs}: {end} of {self.epochs} epochs")
             rung = self._train_rung(number, ranked, count, end, evaluate_every)
-            by_candidate = {one.candidate: one.ap for one in rung}
-            trained = [x for x in ranked if x in by_candidate]
-            order = ranking([by_candidate[candidate] for candidate in trained])
-            ranked = [trained[i] for i in order]
+            by_candidate = {one.candidate: one for one in rung}
+            trained = [by_candidate[x] for x in ranked if x in by_candidate]
+            order = ranking(
+                [one.ap for one in trained],
+                [one.median_ms for one in trained],
+                uncertainty(end / self.epochs),
+            )
+            ranked = [trained[i].candidate for i in order]
             count = num_survivors(len(ranked), plan.eta)
         return ranked
 
