@@ -8,6 +8,7 @@ import numpy as np
 from effdet_keras._internal.backend import require_tensorflow
 from effdet_keras._internal.whole_files import atomic_write_all, local_path
 from effdet_keras.detect.evaluate import evaluate
+from effdet_keras.errors import InvalidValueError
 from effdet_keras.export.check import check_export
 from effdet_keras.export.network import (
     CALIBRATION_IMAGES,
@@ -137,7 +138,7 @@ def _images_of_calibration(options):
 def _images_of_dataset(dataset):
     """A few, evenly spread: the rest is what `evaluate` is for."""
     if len(dataset) == 0:
-        raise ValueError(
+        raise InvalidValueError(
             "`images` is a dataset without images, so that nothing can be compared. "
             "Give one with images, or leave `images` out: four are drawn then."
         )
