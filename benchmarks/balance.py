@@ -11,14 +11,15 @@ has. Prints a JSON line for each training: AP of the rare classes and of the oth
 """
 
 import argparse
+import dataclasses
 import json
-import os
 import pathlib
 
-import keras
 import numpy as np
+from default_training import cpu_seconds, new_model, num_epochs
 
 import effdet_keras as ek
+from effdet_keras.train.auto_recipe import BOX_LOSS
 
 KINDS = ("none", "balance", "class weights", "both")
 LEFT_OUT = 0.9
@@ -58,45 +59,31 @@ def thin(dataset, rare, seed):
 
 def measure(kind, train, judge, rare, seed, options):
     """Trains once, and judges."""
-    keras.utils.clear_session()
-    keras.utils.set_random_seed(seed)
     counts = np.bincount(
         np.concatenate([record.labels for record in train.records]),
         minlength=train.num_classes,
     )
-    model = ek.EfficientDet.from_preset(
-        "efficientdet-lite0",
-        "imagenet",
-        dataset=train,
-        image_size=options.image_size or "auto",
-        anchors="auto",
-        verbose=0,
-    )
+    model = new_model(train, seed, options.image_size)
     if kind in ("class weights", "both"):
         weights = np.sqrt(counts.max() / np.maximum(counts, 1)).round(2)
-        loss = ek.DetectionLoss(
-            iou_loss_type="ciou",
-            iou_loss_weight=4.0,  # as in the default recipe
-            class_weights=tuple(weights.tolist()),
-        )
-        model.compile(loss=loss)
+        weights = tuple(weights.tolist())
+        model.compile(loss=dataclasses.replace(BOX_LOSS, class_weights=weights))
     else:
         model.compile()
-    epochs = max(round(options.steps * options.batch_size / len(train)), 1)
+    epochs = num_epochs(train, options.steps, options.batch_size)
     balance = "auto" if kind in ("balance", "both") else None
     batches = model.batches(
         train, options.batch_size, training=True, epochs=epochs, balance=balance
     )
-    before = os.times()
-    history = model.fit(batches, epochs=epochs, verbose=0)
-    used = os.times()
+    before = cpu_seconds()
+    model.fit(batches, epochs=epochs, verbose=0)
+    seconds = cpu_seconds() - before
     evaluation = ek.callbacks.COCOEvaluation(judge, verbose=False)
     numbers = evaluation.evaluate(model)
     aps = np.array([numbers[f"AP/{name}"] for name in train.class_names])
     others = np.setdiff1d(np.arange(train.num_classes), rare)
-    seconds = used.user + used.system - before.user - before.system
     return {
-        "steps": len(history.epoch) * (len(train) // options.batch_size),
+        "steps": int(model.optimizer.iterations),
         "boxes": counts.tolist(),
         "AP_of_rare": round(float(aps[rare].mean()), 4),
         "AP_of_others": round(float(aps[others].mean()), 4),

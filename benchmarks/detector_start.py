@@ -20,12 +20,12 @@ again.
 
 import argparse
 import json
-import os
 import pathlib
 import tempfile
 import time
 
 import keras
+from default_training import cpu_seconds, num_epochs
 from frozen_backbone import _BLOOD_CELLS
 
 import effdet_keras as ek
@@ -157,17 +157,12 @@ def fine_tuned(recipe, archive, train, judge, steps, options):
 def fit(model, train, steps, recipe, options):
     """For the number of steps, to whole epochs: the schedule falls to zero."""
     recipe = dict(recipe)
-    epochs = max(1, round(steps * options.batch_size / len(train)))
+    epochs = num_epochs(train, steps, options.batch_size)
     rate = recipe.pop("rate", None)
     if rate is not None:
         recipe["learning_rate"] = rate * (options.batch_size / 8) ** 0.5
     model.compile(**recipe)
     model.fit(train, batch_size=options.batch_size, epochs=epochs, verbose=0)
-
-
-def cpu_seconds():
-    times = os.times()
-    return times.user + times.system
 
 
 def read_options():

@@ -16,6 +16,7 @@ import pathlib
 import keras
 import numpy as np
 import tensorflow as tf
+from default_training import new_model, num_epochs
 from PIL import Image
 
 import effdet_keras as ek
@@ -133,7 +134,7 @@ class WholeTraining(Detectors):
     """
 
     def __init__(self, dataset, quick):
-        self.dataset, self.image_size = dataset, 64 if quick else "auto"
+        self.dataset, self.image_size = dataset, 64 if quick else None
         self.model = None
 
     def train(self, indices, steps, seed, *, records=None, batch_size=8):
@@ -143,24 +144,15 @@ class WholeTraining(Detectors):
             indices: ints, of the images in the dataset.
             records: `Record`s of all images, with other boxes; None for the dataset's.
         """
-        keras.utils.clear_session()
-        keras.utils.set_random_seed(seed)
         records = self.dataset.records if records is None else records
         train = ek.data.DetectionDataset(
             [records[i] for i in indices],
             self.dataset.class_names,
             self.dataset.category_ids,
         )
-        self.model = ek.EfficientDet.from_preset(
-            "efficientdet-lite0",
-            "imagenet",
-            dataset=train,
-            image_size=self.image_size,
-            anchors="auto",
-            verbose=0,
-        )
+        self.model = new_model(train, seed, self.image_size)
         self.model.compile()
-        epochs = max(round(steps * batch_size / len(train)), 1)
+        epochs = num_epochs(train, steps, batch_size)
         self.model.fit(train, batch_size=batch_size, epochs=epochs, verbose=0)
 
     def detect(self, indices, *, mirrored=False):

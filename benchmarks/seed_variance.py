@@ -12,12 +12,12 @@ of mean and standard deviation over the seeds.
 
 import argparse
 import json
-import os
 import pathlib
 import statistics
 
 import keras
 import numpy as np
+from default_training import cpu_seconds, new_model, num_epochs
 
 import effdet_keras as ek
 from effdet_keras.detect.evaluate import evaluate
@@ -81,21 +81,11 @@ def main():
 
 def measure(train, judge, seed, options):
     """Trains once; AP on `judge` with each of the weights."""
-    keras.utils.clear_session()
-    keras.utils.set_random_seed(seed)
-    before = os.times()
-    model = ek.EfficientDet.from_preset(
-        "efficientdet-lite0",
-        "imagenet",
-        dataset=train,
-        image_size=options.image_size or "auto",
-        anchors="auto",
-        verbose=0,
-    )
+    before = cpu_seconds()
+    model = new_model(train, seed, options.image_size)
     model.compile()
-    per_epoch = len(train) // options.batch_size
-    epochs = max(round(options.steps / per_epoch), 1)
-    last = LastWeights(epochs * per_epoch)
+    epochs = num_epochs(train, options.steps, options.batch_size)
+    last = LastWeights(epochs * (len(train) // options.batch_size))
     model.fit(
         train,
         batch_size=options.batch_size,
@@ -103,13 +93,12 @@ def measure(train, judge, seed, options):
         verbose=0,
         callbacks=[last],
     )
-    used = os.times()
+    seconds = cpu_seconds() - before
     aps = {"moving averages": evaluate(model, judge, verbose=False)["AP"]}
     other = copied(model)
     for name, values in last.all().items():
         other.set_weights(values)
         aps[name] = evaluate(other, judge, verbose=False)["AP"]
-    seconds = used.user + used.system - before.user - before.system
     return {
         "steps": last.step,
         "AP": {name: round(float(ap), 4) for name, ap in aps.items()},

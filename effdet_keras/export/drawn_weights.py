@@ -52,11 +52,18 @@ def draw_weights(model: EfficientDet, seed: int = 0) -> EfficientDet:
     for name, (part, deviation) in _DEVIATIONS.items():
         if name in outputs:
             found = keras.ops.convert_to_numpy(outputs[name])
-            _scale_kernels(model, part, deviation / np.std(found))
+            scale_kernels(model, part, deviation / np.std(found))
     return model
 
 
-def _scale_kernels(model, part, factor):
+def scale_kernels(model: EfficientDet, part: str, factor: float) -> None:
+    """Scales the last layer of a head, and with it what that head returns.
+
+    Args:
+        model: the `EfficientDet` to change.
+        part: string in the paths of the kernels, such as "class-predict".
+        factor: float.
+    """
     for weight in model.weights:
         if part in weight.path and weight.path.endswith("kernel"):
             # Depthwise and pointwise kernels: their product gets the factor.

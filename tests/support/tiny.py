@@ -5,6 +5,7 @@ import types
 import keras
 import numpy as np
 
+from effdet_keras.export.drawn_weights import scale_kernels
 from effdet_keras.network import backbone as variants
 from effdet_keras.network import config as configuration
 from effdet_keras.network.config import EfficientDetConfig
@@ -140,10 +141,7 @@ def spread_outputs(model, images, part, output, deviation):
     """Gives the outputs of a head this deviation, by its last layer's kernels."""
     outputs = model(images.astype("float32"))
     factor = deviation / np.std(keras.ops.convert_to_numpy(outputs[output]))
-    for weight in model.weights:
-        if part in weight.path and weight.path.endswith("kernel"):
-            # Depthwise and pointwise kernels: their product gets the factor.
-            weight.assign(weight * factor**0.5)
+    scale_kernels(model, part, factor)
 
 
 def spread(model, class_scale=3.5, box_scale=1.0):

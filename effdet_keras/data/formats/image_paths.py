@@ -343,7 +343,7 @@ def find_moved(
 def images_called(names: Sequence[str], source: Any) -> list[list[Any]]:
     """For each path all images of the dataset whose files have the name it ends in."""
     root = current_root(source)
-    if root is None or is_remote(root):
+    if not names or root is None or is_remote(root):
         return [[] for _ in names]
     by_name = collections.defaultdict(list)
     for path in ImageIndex(root):

@@ -1,0 +1,38 @@
+"""What benchmarks of whole trainings share: a new Lite0, epochs, CPU seconds."""
+
+import os
+
+import keras
+
+import effdet_keras as ek
+
+
+def new_model(train, seed, image_size=None):
+    """A Lite0 from an ImageNet backbone, with all that fits `train`; not compiled.
+
+    Args:
+        train: `DetectionDataset`.
+        seed: int, set for all random numbers.
+        image_size: of the input; None is the one that fits the boxes.
+    """
+    keras.utils.clear_session()
+    keras.utils.set_random_seed(seed)
+    return ek.EfficientDet.from_preset(
+        "efficientdet-lite0",
+        "imagenet",
+        dataset=train,
+        image_size=image_size or "auto",
+        anchors="auto",
+        verbose=0,
+    )
+
+
+def num_epochs(train, steps, batch_size):
+    """Whole epochs of about so many steps, at least one."""
+    return max(round(steps * batch_size / len(train)), 1)
+
+
+def cpu_seconds():
+    """Of this process, so far."""
+    times = os.times()
+    return times.user + times.system
