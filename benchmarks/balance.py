@@ -19,6 +19,7 @@ import numpy as np
 from default_training import cpu_seconds, new_model, num_epochs
 
 import effdet_keras as ek
+from effdet_keras.evaluate.image_result import mean_of_measured
 from effdet_keras.train.auto_recipe import BOX_LOSS
 
 KINDS = ("none", "balance", "class weights", "both")
@@ -85,8 +86,8 @@ def measure(kind, train, judge, rare, seed, options):
     return {
         "steps": int(model.optimizer.iterations),
         "boxes": counts.tolist(),
-        "AP_of_rare": round(float(aps[rare].mean()), 4),
-        "AP_of_others": round(float(aps[others].mean()), 4),
+        "AP_of_rare": round(mean_of_measured(aps[rare]), 4),
+        "AP_of_others": round(mean_of_measured(aps[others]), 4),
         "AP_of_classes": aps.round(4).tolist(),
         "cpu_minutes": round(seconds / 60, 2),
     }

@@ -68,12 +68,16 @@ def compare(name, folder, seed, options):
         "exhaustive": {
             key: every[key] for key in ("cpu_minutes", "training_cpu_minutes")
         },
-        "part_of_time": round(halved["cpu_minutes"] / every["cpu_minutes"], 3),
-        "part_of_training_time": round(
-            halved["training_cpu_minutes"] / every["training_cpu_minutes"], 3
+        "part_of_time": _part(halved["cpu_minutes"], every["cpu_minutes"]),
+        "part_of_training_time": _part(
+            halved["training_cpu_minutes"], every["training_cpu_minutes"]
         ),
         "AP_of_all": every["AP_of_all"],
     }
+
+
+def _part(minutes, of):
+    return None if None in (minutes, of) else round(minutes / of, 3)
 
 
 def search(data, out, seed, options, *more):
@@ -90,6 +94,7 @@ def search(data, out, seed, options, *more):
         words += ["--sizes", *options.sizes, "--models", *options.models]
         words += ["--steps", options.steps, "--batch-size", options.batch_size]
     words += ["--set", "tensorboard=false", *more]
+    is_continued = (out / "choose.json").exists()
     began = _cpu_of_children()
     command = [sys.executable, "-m", "effdet_keras", "choose", *map(str, words)]
     subprocess.run(command, check=True, stdout=sys.stderr)
@@ -97,11 +102,12 @@ def search(data, out, seed, options, *more):
     found = json.loads((out / "choose.json").read_text(encoding="utf-8"))
     trained = sum(row["cpu_seconds"] for rung in found["rungs"] for row in rung) / 60
     return {
-        "steps": found["rungs"][-1][0]["steps"],
+        "steps": max(row["steps"] for row in found["rungs"][-1]),
         "candidates": len(found["rungs"][0]),
         "best": _numbers(found["best"]),
         "AP_of_all": [_numbers(x) for x in found["files"] if x["ap"] is not None],
-        "cpu_minutes": round(minutes, 2),
+        # Of a search that is continued a part alone would be counted.
+        "cpu_minutes": None if is_continued else round(minutes, 2),
         "training_cpu_minutes": round(trained, 2),
     }
 
@@ -112,7 +118,7 @@ def _numbers(one):
     numbers = {
         "file": name,
         "AP": round(one["ap"], 4),
-        "ms": round(one["median_ms"], 1),
+        "ms": None if one["median_ms"] is None else round(one["median_ms"], 1),
     }
     if one["test_ap"] is not None:
         numbers["test_AP"] = round(one["test_ap"], 4)

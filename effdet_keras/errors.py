@@ -19,6 +19,17 @@ def first_line(error):
     return (str(error).strip().splitlines() or [type(error).__name__])[0]
 
 
+def reason_of(error):
+    """An error in one line, with the name of its class unless it is of this package.
+
+    Example:
+        >>> reason_of(RuntimeError("no such operation\\nin many lines"))
+        'RuntimeError: no such operation'
+    """
+    kind = "" if isinstance(error, EffDetError) else f"{type(error).__name__}: "
+    return f"{kind}{first_line(error)}"
+
+
 # Control characters but tab and newline; separators of lines and marks that turn the
 # direction of text, which hide what stands beside them; halves of characters, which are
 # what undecodable bytes of file names become, and which no terminal can write.

@@ -64,7 +64,7 @@ def scale_kernels(model: EfficientDet, part: str, factor: float) -> None:
         part: string in the paths of the kernels, such as "class-predict".
         factor: float.
     """
-    for weight in model.weights:
-        if part in weight.path and weight.path.endswith("kernel"):
-            # Depthwise and pointwise kernels: their product gets the factor.
-            weight.assign(weight * factor**0.5)
+    kernels = [w for w in model.weights if part in w.path and w.path.endswith("kernel")]
+    for kernel in kernels:
+        # The product of the depthwise and the pointwise kernel gets the factor.
+        kernel.assign(kernel * factor ** (1 / len(kernels)))

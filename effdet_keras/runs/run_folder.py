@@ -195,10 +195,16 @@ def read_to_resume(path: pathlib.Path, description: Mapping[str, Any], what: str
     before = read_written(path, description, what)
     for name, value in description.items():
         if before[name] != value:
+            had = before[name]
+            if isinstance(value, dict) and isinstance(had, dict):
+                changed = [
+                    key for key in {**had, **value} if had.get(key) != value.get(key)
+                ]
+                value, had = ({k: x.get(k) for k in changed} for x in (value, had))
             raise InvalidStateError(
                 f"The {what} in '{path.parent}' was made with other {name}. "
-                f"Received: {value}, before: {before[name]}. Give the same, or begin a "
-                f"new {what} in another folder."
+                f"Received: {value}, before: {had}. Give the same, or begin a new "
+                f"{what} in another folder."
             )
     return before
 

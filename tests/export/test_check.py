@@ -148,6 +148,17 @@ def test_a_wrong_file_is_told_with_the_cure_of_its_precision(
         checked(model, tmp_path, lambda logits, _: logits * 0.3, precision=precision)
 
 
+def test_numbers_that_are_none_are_seen_in_any_image(tmp_path):
+    """In the first of four, where no detection is found that could be missed."""
+    model = unsure(tiny_model(), -4.0)
+
+    def broken(logits, images):
+        return logits * (np.nan if np.array_equal(images[0], IMAGES[0]) else 1.0)
+
+    with pytest.raises(ValueError, match="`class_logits` differs by nan"):
+        checked(model, tmp_path, broken, precision="float32")
+
+
 def test_an_overlap_at_the_threshold_of_suppression_may_be_decided_either_way():
     # A box, one a third of its width beside it (an IoU of 0.5), and one far away.
     anchors = np.array([[0, 0, 24, 24], [0, 8, 24, 32], [40, 40, 64, 64]], "float32")

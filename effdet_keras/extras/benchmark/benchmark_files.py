@@ -6,6 +6,7 @@ import contextlib
 import json
 import os
 import pathlib
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -15,9 +16,10 @@ from typing import Any, NamedTuple
 from PIL import Image
 
 from effdet_keras._internal.number_ranges import check_whole_number
+from effdet_keras.data.dataset import boxes_per_class
 from effdet_keras.detect.detect import load_rgb
 from effdet_keras.detect.evaluate import image_results
-from effdet_keras.errors import EffDetError, check_choice, first_line
+from effdet_keras.errors import InvalidValueError, check_choice, reason_of
 from effdet_keras.export.check import size_of
 from effdet_keras.export.export_model import REPORT_NAME
 from effdet_keras.export.network import evenly
@@ -26,6 +28,7 @@ from effdet_keras.export.runtime import ExportedDetector, Runtime, open_runtime
 from effdet_keras.extras.analysis.compare import compare_detectors
 from effdet_keras.extras.benchmark.files_report import FileNumbers, FilesReport
 from effdet_keras.extras.targets.frigate import FLOAT_DETECTORS
+from effdet_keras.images import IMAGE_SUFFIXES
 from effdet_keras.weights.archive import write_archive
 
 _TIMED_IMAGES = 8  # at most, of the dataset
@@ -162,6 +165,11 @@ def benchmark_files(
     check_whole_number("runs", runs, "[1, inf)")
     check_whole_number("num_draws", num_draws, "[1, inf)")
     chosen = candidates(targets)
+    if not boxes_per_class(data, crowds=False).any():
+        raise InvalidValueError(
+            "AP cannot be measured: no image of `data` has a box. Evaluate on images "
+            "that are annotated (`--split`)."
+        )
     with contextlib.ExitStack() as stack:
         temporary = pathlib.Path(stack.enter_context(tempfile.TemporaryDirectory()))
         folder = temporary if folder is None else pathlib.Path(folder)
@@ -185,7 +193,7 @@ def _measured(model, candidate, folder, calibration, measure):
     """The numbers of one file, or why there are none."""
     path = folder / candidate.path
     options = dict(candidate.options)
-    if candidate.needs_calibration and model.quantization is None:
+    if _takes_calibration(candidate, model):
         if calibration is None:
             return FileNumbers(candidate.name, reason=_NO_CALIBRATION)
         options["calibration"] = calibration
@@ -208,8 +216,15 @@ def _measured(model, candidate, folder, calibration, measure):
         return FileNumbers(candidate.name, reason=f"missing package: {error}")
     # One file that fails, whatever its converter raises, must not lose the others.
     except Exception as error:
-        kind = "" if isinstance(error, EffDetError) else f"{type(error).__name__}: "
-        return FileNumbers(candidate.name, reason=f"{kind}{first_line(error)}")
+        return FileNumbers(candidate.name, reason=reason_of(error))
+
+
+def _takes_calibration(candidate, model):
+    """Whether a file is calibrated: not where it takes what the model has learned."""
+    target = candidate.options.get("target")
+    takes_learned = target is None or TARGETS[target].takes_int8
+    has_learned = takes_learned and model.quantization is not None
+    return candidate.needs_calibration and not has_learned
 
 
 def file_of_export(path: pathlib.Path, format: str) -> pathlib.Path:
@@ -222,11 +237,20 @@ def file_of_export(path: pathlib.Path, format: str) -> pathlib.Path:
 
 
 def write_images(data: Any, folder: pathlib.Path) -> pathlib.Path:
-    """A few images of a dataset as files: what every process reads."""
+    """A few images of a dataset as files: what every process reads.
+
+    Files are copied as they are, since formats differ in the time to decode them. What
+    is in memory, or in a larger file, becomes PNG.
+    """
     folder.mkdir()
     for number in evenly(range(len(data)), _TIMED_IMAGES):
-        pixels = load_rgb(data[number]["image"], f"image {number}")
-        Image.fromarray(pixels).save(folder / f"{number}.png")
+        example = data[number]
+        file = pathlib.Path(example["path"] or "")
+        if file.suffix.lower() in IMAGE_SUFFIXES and file.is_file():
+            shutil.copyfile(file, folder / f"{number}{file.suffix}")
+        else:
+            pixels = load_rgb(example["image"], f"image {number}")
+            Image.fromarray(pixels).save(folder / f"{number}.png")
     return folder
 
 

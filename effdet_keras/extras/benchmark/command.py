@@ -121,6 +121,15 @@ def run(
             report.save(json)
         return
 
+    rule = (
+        "--images, --batch-size, --trace, --runtime and --precision are for a model "
+        "alone: files are timed on images of DATA, one at a time, each in its own "
+        "runtime and precision. Leave them out, or DATA and --targets"
+    )
+    given = {"images": images, "trace": trace, "runtime": runtime}
+    is_usual = batch_size == 1 and precision == "float32" and not any(given.values())
+    given |= {"batch_size": batch_size, "precision": precision}
+    require(is_usual, rule, **given)
     folder = None if out is None else pathlib.Path(out)
     check_outputs([json, out], [model, data], overwrite=overwrite)
     source = DatasetSource("DATA", data, split, format)

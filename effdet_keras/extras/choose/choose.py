@@ -4,8 +4,8 @@ A candidate is a model at an image size; each of its precisions is a file. The s
 goes from what is cheap to what is not:
 
 1. Every file is exported with untrained weights and timed in its own runtime. Neither
-   milliseconds nor megabytes depend on the weights, so that what is over a limit is
-   never trained.
+   milliseconds nor megabytes depend much on the weights, so that what is over a limit
+   is never trained.
 2. The candidates that are left are trained by successive halving (`halving.py`). A
    rung is a training for all steps that is stopped where the rung ends, and a survivor
    goes on from its checkpoint with the same bits. So nothing is trained twice, the
@@ -34,20 +34,24 @@ from typing import Any
 import keras
 
 from effdet_keras._internal.number_ranges import check_number, check_whole_number
-from effdet_keras._internal.whole_files import local_path, write_text
+from effdet_keras._internal.whole_files import (
+    atomic_write_all,
+    local_path,
+    write_text,
+)
 from effdet_keras.data.anchor_fit import input_size_of_side
 from effdet_keras.data.dataset import DetectionDataset, boxes_per_class
 from effdet_keras.detect.evaluate import evaluate
 from effdet_keras.errors import (
-    EffDetError,
     InvalidStateError,
     InvalidValueError,
     check_argument,
     check_choice,
     check_fields,
-    first_line,
+    reason_of,
     require,
 )
+from effdet_keras.export.drawn_weights import draw_weights
 from effdet_keras.export.registry import FORMATS, TARGETS
 from effdet_keras.export.runtime import ExportedDetector, open_runtime
 from effdet_keras.extras.benchmark.benchmark_files import (
@@ -107,6 +111,7 @@ _FEW_IMAGES = 8  # to calibrate files with whose weights are not trained
 # Of these errors a candidate is not the cause, such as a full disk: the search stops,
 # and can be continued.
 _MACHINE_ERRORS = (OSError, ImportError)
+_NO_BACKBONE = "no ImageNet backbone here, which others start from"
 _EXACT = ("float32", "float16")  # what loses nothing against the live model
 # What `choose` decides itself, with the argument that decides it.
 _DECIDED = {
@@ -159,7 +164,7 @@ def choose(
             any.
         models: strings, presets.
         sizes: ints, longest sides of the network's input in pixels, whose shape is that
-            of the images; or `(height, width)`.
+            of the images; or `(height, width)`, of which `(256,)` is a square.
         precisions: strings, those of the format to compare; None for all.
         eta: int, 2 or more: one of so many candidates goes on to a rung that is so many
             times as long.
@@ -318,12 +323,6 @@ class _NotHereError(InvalidValueError):
     """The files that were asked for, of all candidates alike, do not run here."""
 
 
-def _why(error):
-    """What a candidate failed by, in one line."""
-    kind = "" if isinstance(error, EffDetError) else f"{type(error).__name__}: "
-    return f"{kind}{first_line(error)}"
-
-
 class _Search:
     """One search in its folder, where every finished piece of it is kept."""
 
@@ -336,6 +335,7 @@ class _Search:
         self.measured: list[MeasuredFile] = []
         self.rungs: list[list[RungResult]] = []
         self.finished: list[MeasuredFile] = []
+        self.pretrained: dict[str, bool] = {}  # by model: whether it has a backbone
         self.images = None  # a folder of images to be timed on
         self.epochs = num_epochs(configuration, splits.train)
         if plan.rungs is not None:
@@ -381,13 +381,22 @@ class _Search:
         self.rungs = [
             [_read_row(RungResult, row) for row in rung] for rung in before["rungs"]
         ]
-        self.finished = [_read_row(MeasuredFile, row) for row in before["files"]]
+        files = [_read_row(MeasuredFile, row) for row in before["files"]]
+        # What failed may have been the machine's fault, and what is gone is made again.
+        self.finished = [
+            one for one in files if not one.failed and (self.folder / one.path).exists()
+        ]
+        self.pretrained = before.get("pretrained", {})
+        if not self.rungs:
+            failed = {one.candidate for one in self.measured if one.failed}
+            self.measured = [x for x in self.measured if x.candidate not in failed]
 
     def _write(self, **more):
-        found = {"measured": self.measured, "rungs": self.rungs, "files": self.finished}
-        rows = {name: _to_rows(value) for name, value in found.items()}
+        lists = {"measured": self.measured, "rungs": self.rungs, "files": self.finished}
+        rows = {name: _to_rows(value) for name, value in lists.items()}
         self.folder.mkdir(parents=True, exist_ok=True)
-        text = json.dumps({**self.description, **rows, **more}, indent=1) + "\n"
+        found = {**self.description, "pretrained": self.pretrained, **rows, **more}
+        text = json.dumps(found, indent=1) + "\n"
         write_text(self.folder / _FILE, text)
 
     # --- The search.
@@ -428,14 +437,22 @@ class _Search:
             for name in self.files
             if name in over
         }
-        untrained = None
+        # Equal numbers are stored once, as those of new batch norms are. So files are
+        # as large as those of a trained model where each has numbers of its own. Such
+        # are not made for rounding: rounded files come first, of the model as it is.
+        names = sorted(self.files, key=lambda name: _is_exact(self.files[name]))
+        untrained, is_drawn = None, False
         with tempfile.TemporaryDirectory() as folder:
-            for name, file in self.files.items():
+            for name in names:
+                file = self.files[name]
                 if name in over:
                     continue
                 try:
                     if untrained is None:
                         untrained = self._untrained(model, size)
+                    if _is_exact(file) and not is_drawn:
+                        draw_weights(untrained)
+                        is_drawn = True
                     path = self._export(
                         untrained,
                         file,
@@ -451,14 +468,14 @@ class _Search:
         return [rows[name] for name in self.files]
 
     def _untrained(self, model, size):
-        configuration = self.configuration.replace(
-            model=model,
-            image_size=size,
-            weights=None,
-            checkpoint_type=None,
-            name_map={},
-            freeze=None,
-        )
+        """A model as it will be trained, whose backbone need not be loaded.
+
+        A detector that is loaded may bring classes and anchors of its own.
+        """
+        configuration = self.configuration.replace(model=model, image_size=size)
+        if configuration.weights in ("auto", "imagenet"):
+            nothing = {"checkpoint_type": None, "name_map": {}, "freeze": None}
+            configuration = configuration.replace(weights=None, **nothing)
         return make_model(configuration, self.splits.train)
 
     def _export(self, model, file, folder, **more):
@@ -496,28 +513,43 @@ class _Search:
 
     def _leave_out_random_starts(self):
         """Of models with and without an ImageNet backbone only the former compete."""
-        fitting = dict.fromkeys(x.model for x in self.measured if not x.reason)
-        if self.configuration.weights != "auto" or len(fitting) < 2:
+        if self.configuration.weights != "auto":
             return
+        sizes = {
+            one.model: one.image_size
+            for one in self.measured
+            if one.reason in ("", _NO_BACKBONE)
+        }
         has_backbone = {}
-        for name in fitting:
-            fits = (x for x in self.measured if x.model == name and not x.reason)
-            size = next(fits).image_size
+        for name, size in sizes.items():
             options = {"model": name, "image_size": size}
             made = make_model(self.configuration.replace(**options), self.splits.train)
             has_backbone[name] = made.pretrained is not None
-        if len(set(has_backbone.values())) < 2:
-            return
-        reason = "no ImageNet backbone here, which others start from"
-        self.measured = [
-            dataclasses.replace(one, reason=reason)
-            if not one.reason and not has_backbone[one.model]
-            else one
-            for one in self.measured
-        ]
-        left_out = [name for name, has in has_backbone.items() if not has]
-        print(f"Left out: {', '.join(left_out)} ({reason}).", flush=True)
+        self._check_same_start(has_backbone)
+        self.pretrained = has_backbone
+        if len(set(has_backbone.values())) == 2:
+            self.measured = [
+                dataclasses.replace(one, reason=_NO_BACKBONE)
+                if not one.reason and not has_backbone[one.model]
+                else one
+                for one in self.measured
+            ]
+            left_out = [name for name, has in has_backbone.items() if not has]
+            print(f"Left out: {', '.join(left_out)} ({_NO_BACKBONE}).", flush=True)
         self._write()
+
+    def _check_same_start(self, has_backbone):
+        """Raises where models of a search that goes on would now start otherwise."""
+        starts = {True: "an ImageNet backbone", False: "random weights"}
+        for name, had in self.pretrained.items():
+            has = has_backbone.get(name, had)
+            if has != had:
+                raise InvalidStateError(
+                    f"The search in '{self.folder}' cannot be continued: {name} would "
+                    f"start from {starts[has]} now, and started from {starts[had]} "
+                    "before. Begin anew with `overwrite` (--overwrite) or in another "
+                    "folder."
+                )
 
     def _check_any_fits(self):
         if any(not one.reason for one in self.measured):
@@ -564,12 +596,25 @@ class _Search:
             trained = [by_candidate[x] for x in ranked if x in by_candidate]
             order = ranking(
                 [one.ap for one in trained],
-                [one.median_ms for one in trained],
+                self._costs([one.candidate for one in trained]),
                 uncertainty(end / self.epochs),
             )
-            ranked = [trained[i].candidate for i in order]
-            count = num_survivors(len(ranked), plan.eta)
-        return ranked
+            # Behind them those that were not needed, to take the place of who fails.
+            tried = {one.candidate for one in self.rungs[number]}
+            spare = [candidate for candidate in ranked if candidate not in tried]
+            finalists = [trained[i].candidate for i in order]
+            ranked = finalists + spare
+            count = num_survivors(len(finalists), plan.eta)
+        return finalists
+
+    def _costs(self, ranked):
+        """Milliseconds of each candidate, of the same kind of file if all have one."""
+        times = [
+            {one.file: one.median_ms for one in self._fitting(candidate)}
+            for candidate in ranked
+        ]
+        shared = set.intersection(*map(set, times))
+        return [max(found[name] for name in shared or found) for found in times]
 
     def _train_rung(self, number, ranked, count, end, evaluate_every):
         """Trains so many candidates to an epoch, and returns what they reached.
@@ -612,7 +657,7 @@ class _Search:
         except _MACHINE_ERRORS:
             raise
         except Exception as error:  # one that fails must not lose the others
-            rows, reason = read_rows(log), _why(error)
+            rows, reason = read_rows(log), reason_of(error)
         return RungResult(
             *candidate,
             epochs=end,
@@ -641,19 +686,39 @@ class _Search:
             )
 
     def _ap_at_rung(self, candidate, rows):
-        """AP of the best file that a candidate could hand over, and its time."""
-        fitting = self._fitting(candidate)
-        exact = [one for one in fitting if _is_exact(self.files[one.file])]
+        """AP of the best file that a candidate could hand over, and its time.
+
+        A file that rounds nothing has that of the live model, but for its suppression:
+        where another candidate is judged by a file, so are all.
+        """
+        files = self._fitting(candidate)
+        exact = [one for one in files if _is_exact(self.files[one.file])]
         if exact:
-            aps = [row["AP"] for row in rows if row.get("AP") is not None]
-            return max(aps), min(one.median_ms for one in exact)
+            files = [min(exact, key=lambda one: one.median_ms)]
+            if self._all_have_exact_files():
+                aps = [row["AP"] for row in rows if row.get("AP") is not None]
+                return max(aps), files[0].median_ms
         model = EfficientDet.from_archive(self._run_folder(candidate))
+        found, errors = [], []
         with tempfile.TemporaryDirectory() as folder:
-            folder = pathlib.Path(folder)
-            paths = [self._export(model, self.files[x.file], folder) for x in fitting]
-            aps = [self._ap_of(path) for path in paths]
-        best = max(range(len(aps)), key=aps.__getitem__)
-        return aps[best], fitting[best].median_ms
+            for one in files:
+                try:
+                    path = self._export(
+                        model, self.files[one.file], pathlib.Path(folder)
+                    )
+                    found.append((self._ap_of(path), one.median_ms))
+                except _MACHINE_ERRORS:
+                    raise
+                except Exception as error:  # another file may be right
+                    errors.append(error)
+        if not found:
+            raise errors[0]
+        return max(found, key=lambda pair: (pair[0], -pair[1]))
+
+    def _all_have_exact_files(self):
+        fitting = [one for one in self.measured if not one.reason]
+        exact = {x.candidate for x in fitting if _is_exact(self.files[x.file])}
+        return exact == {one.candidate for one in fitting}
 
     def _fitting(self, candidate):
         """The measured files of a candidate that are within the limits."""
@@ -714,16 +779,11 @@ class _Search:
                 f"made. {one} was {one.reason}"
             )
         best = max(found, key=lambda x: (not x.reason, x.ap, -(x.median_ms or 0)))
-        if best.reason:
-            print(
-                f"{best} was within the limits before the training, and is not in this "
-                f"measurement ({best.reason}): times of this machine differ by that."
-            )
         source = self._files_folder(best.candidate)
         target = self.folder / _BEST
-        shutil.rmtree(target, ignore_errors=True)
         written = (source / self.files[best.file].path).parent
-        shutil.copytree(written, target)
+        with atomic_write_all(target) as new:
+            shutil.copytree(written, new / _BEST)
         path = target / (self.folder / best.path).relative_to(written)
         if self.splits.test is not None:
             test_ap = self._ap_of(path, self.splits.test)
@@ -758,7 +818,7 @@ def _smaller_is_over(size):
 
 
 def _failed_file(model, size, name, error):
-    reason = f"not exported: {_why(error)}"
+    reason = f"not exported: {reason_of(error)}"
     return MeasuredFile(model, size, name, reason=reason, failed=True)
 
 

@@ -82,7 +82,7 @@ def uncertainty(share: float) -> float:
 def ranking(
     average_precisions: Sequence[float],
     costs: Sequence[float],
-    uncertainty: float = 0.0,
+    margin: float = 0.0,
 ) -> list[int]:
     """The indices, the best first; of those that are alike the most expensive.
 
@@ -93,18 +93,18 @@ def ranking(
     Args:
         average_precisions: floats, AP of each candidate.
         costs: floats, such as milliseconds.
-        uncertainty: float, candidates are alike whose AP is so little below the best.
+        margin: float, candidates are alike whose AP is at most so much below the best.
 
     Example:
         >>> ranking([0.3, 0.5, 0.1, 0.5], costs=[9, 5, 9, 6])
         [3, 1, 0, 2]
-        >>> ranking([0.24, 0.18, 0.07], costs=[15, 20, 8], uncertainty=0.09)
+        >>> ranking([0.24, 0.18, 0.07], costs=[15, 20, 8], margin=0.09)
         [1, 0, 2]
     """
     left, order = list(range(len(average_precisions))), []
     while left:
         best = max(average_precisions[i] for i in left)
-        alike = [i for i in left if average_precisions[i] >= best - uncertainty]
+        alike = [i for i in left if average_precisions[i] >= best - margin]
         order.append(max(alike, key=lambda i: (costs[i], average_precisions[i], -i)))
         left.remove(order[-1])
     return order

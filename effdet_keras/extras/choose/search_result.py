@@ -162,6 +162,11 @@ class SearchResult:
             lines.append(
                 f"On the test split, which chose nothing: AP {best.test_ap:.3f}"
             )
+        if best.reason:
+            lines.append(
+                "No file keeps the limits after the training. This one did before it, "
+                f"and is now {best.reason}: times of this machine differ by that."
+            )
         return lines
 
     def failures(self) -> list[str]:
@@ -205,11 +210,12 @@ def _numbers_of(one):
 
 def _files_table(result):
     """The files that were trained to the end."""
-    rows = [["trained to the end", "file", "AP", "ms", "MB"]]
+    rows = [["trained to the end", "file", "AP", "ms", "MB", ""]]
     known = [one for one in result.files if one.ap is not None]
     for one in sorted(known, key=lambda one: -one.ap):
         name = name_of(*one.candidate)
-        rows.append([name, one.file, f"{one.ap:.3f}", *_numbers_of(one)])
+        numbers = [f"{one.ap:.3f}", *_numbers_of(one)]
+        rows.append([name, one.file, *numbers, one.reason])
     return rows
 
 
@@ -252,6 +258,7 @@ def _frontier_chart(result):
         name: [(x.median_ms, x.ap) for x in found if None not in (x.median_ms, x.ap)]
         for name, found in measured.items()
     }
+    groups = {name: group for name, group in groups.items() if group}
     points = [point for group in groups.values() for point in group]
     svg = curves(
         [tuple(zip(*frontier(group))) for group in groups.values()],

@@ -8,6 +8,7 @@ import types
 
 import numpy as np
 import pytest
+from PIL import Image
 from support.tiny import LITE0, lively_model
 
 import effdet_keras as ek
@@ -116,6 +117,37 @@ def test_a_file_is_compared_with_the_live_model(model, exports, tmp_path):
     assert [call.get("calibration") for call in exports] == [None, images]
     again = benchmark_files(model, data, ["litert-int8"], **options)
     assert again.rows[1] == wrong
+
+
+@pytest.mark.parametrize(
+    ("name", "is_calibrated"),
+    [("litert-int8", False), ("coral", False), ("hailo", True), ("rknn", True)],
+)
+def test_what_cannot_take_learned_ranges_is_calibrated(name, is_calibrated):
+    (one,) = candidates(name)
+    learned, not_learned = (types.SimpleNamespace(quantization=x) for x in ({}, None))
+    assert module._takes_calibration(one, not_learned)
+    assert module._takes_calibration(one, learned) == is_calibrated
+
+
+def test_images_without_boxes_cannot_judge(model, exports):
+    images = [example["image"] for example in dataset_of(model)]
+    data = ek.data.from_arrays(images, [[]] * 4, [[]] * 4, ("cat",))
+    with pytest.raises(ValueError, match="no image of `data` has a box"):
+        benchmark_files(model, data, "litert")
+    assert not exports
+
+
+def test_timed_images_are_the_files_of_the_dataset(tmp_path):
+    """A JPEG file takes another time to decode than the same pixels in PNG."""
+    pixels = np.random.default_rng(0).integers(0, 256, (8, 8, 3)).astype("uint8")
+    Image.fromarray(pixels).save(tmp_path / "a.JPG")
+    paths = [str(tmp_path / "a.JPG"), pixels]
+    data = ek.data.from_arrays(paths, [[]] * 2, [[]] * 2, ("cat",))
+    folder = module.write_images(data, tmp_path / "images")
+    assert sorted(path.name for path in folder.iterdir()) == ["0.JPG", "1.png"]
+    assert (folder / "0.JPG").read_bytes() == (tmp_path / "a.JPG").read_bytes()
+    np.testing.assert_array_equal(Image.open(folder / "1.png"), pixels)
 
 
 def test_what_did_not_run_says_why(model, exports):
@@ -246,6 +278,14 @@ def test_the_commands_of_the_page_write_the_table_in_all_its_forms(
         (["pets.onnx", "DATA"], "DATA and --targets go together"),
         (["pets.onnx", "--targets", "all"], "DATA and --targets go together"),
         (["pets.onnx", "--out", "x"], "--out, --split and --format are for DATA"),
+        (
+            ["pets.keras", "DATA", "--targets", "all", "--batch-size", "8"],
+            "--precision are for a model alone",
+        ),
+        (
+            ["pets.keras", "DATA", "--targets", "all", "--images", "x"],
+            "--precision are for a model alone",
+        ),
     ],
 )
 def test_what_does_not_go_together_is_told(words, told, capsys):

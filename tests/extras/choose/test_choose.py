@@ -2,6 +2,8 @@
 
 import json
 import pathlib
+import shutil
+import sys
 import types
 
 import numpy as np
@@ -49,6 +51,7 @@ class World:
     def __init__(self):
         self.trained = []  # candidate, first and last epoch
         self.exported = []  # candidate and precision
+        self.drawn = []  # those of models whose batch norms have numbers of their own
         self.pretrained = {}  # by model: what was loaded
         self.dies_before = None  # the number of a training
         self.diverges = {}  # candidate -> the epoch that it does not finish
@@ -60,6 +63,9 @@ class World:
         name = configuration.model
         found = self.pretrained.get(name)
         return FakeModel(self, (name, size), pretrained=found)
+
+    def draw_weights(self, model):
+        model.is_drawn = True
 
     def fine_tune(self, datasets, out, resume, callbacks, **fields):
         if len(self.trained) == self.dies_before:
@@ -105,6 +111,7 @@ class World:
 
 class FakeModel:
     quantization = None
+    is_drawn = False
 
     def __init__(self, world, candidate, pretrained=None):
         self.world, self.candidate, self.pretrained = world, candidate, pretrained
@@ -113,6 +120,9 @@ class FakeModel:
         assert ("calibration" in options) == (precision == "int8")
         if (*self.candidate, precision) in self.world.cannot_export:
             raise RuntimeError("no such operation\nin many lines")
+        if self.is_drawn:
+            assert precision in ("float32", "float16")
+            self.world.drawn.append((*self.candidate, precision))
         self.world.exported.append((*self.candidate, precision))
         path.write_text(f"{self.candidate[0]} {self.candidate[1]} {precision}")
         return types.SimpleNamespace(format=format)
@@ -127,6 +137,7 @@ def world(monkeypatch):
     monkeypatch.setattr(module, "EfficientDet", fake)
     monkeypatch.setattr(module, "open_runtime", lambda path: path)
     monkeypatch.setattr(module, "ExportedDetector", lambda path: path)
+    monkeypatch.setattr(module, "draw_weights", world.draw_weights)
     # Nothing is made that would have to be cleared, which takes a second.
     monkeypatch.setattr(module.keras.utils, "clear_session", lambda: None)
     return world
@@ -160,6 +171,8 @@ def test_the_better_third_is_trained_on_and_the_best_file_is_handed_over(
     assert candidates_of(second) == [(MODELS[1], 128), (MODELS[1], 96)]
     assert candidates_of(last) == [(MODELS[1], 128)]
     assert first[0].ap == pytest.approx(0.30 / 9)
+    exact = [one for one in world.exported[:24] if one[2] in ("float32", "float16")]
+    assert world.drawn == exact and len(exact) == 12
     # Each epoch is trained once, and none beyond the rung.
     assert world.trained[6:] == [
         ((MODELS[1], 128), 1, 3),
@@ -237,7 +250,41 @@ def test_a_candidate_that_fits_in_8_bits_alone_is_judged_in_8_bits(
     # 32 ms in float32, and 16 in int8, which loses 0.2.
     rounded = by_candidate[MODELS[1], 128]
     assert (rounded.ap, rounded.median_ms) == (pytest.approx(0.40), 16.0)
-    assert by_candidate[MODELS[0], 128].ap == pytest.approx(0.45 / 9)
+    # All are judged by a file then: those of the others round nothing.
+    assert by_candidate[MODELS[0], 128].ap == 0.45
+
+
+def test_the_slower_of_candidates_is_told_by_files_of_the_same_kind(
+    shapes, world, tmp_path, monkeypatch
+):
+    """Of the larger one the fast file has more AP, of the smaller the slow one."""
+    lost = {"dynamic": 0.01, "int8": 0.0, "float32": 0.0, "float16": 0.0}
+
+    def evaluate(path, dataset, **options):
+        model, _, precision = path.read_text().split()
+        worse = {"int8": "dynamic", "dynamic": "int8"}.get(precision, precision)
+        name = precision if model == MODELS[1] else worse
+        return {"AP": (0.500 if model == MODELS[1] else 0.501) - lost[name]}
+
+    monkeypatch.setattr(module, "evaluate", evaluate)
+    monkeypatch.setitem(FASTER, "int8", 0.3)
+    options = fields(precisions=["dynamic", "int8"], sizes=(64,))
+    found = choose(shapes, tmp_path / "out", **options)
+    # Of files of one kind the larger one has twice the time.
+    assert [one.median_ms for one in found.rungs[0]] == pytest.approx([6.4, 4.8])
+    assert candidates_of(found.rungs[1]) == [(MODELS[1], 64)]
+
+
+def test_what_learns_far_better_goes_on_though_it_is_smaller(
+    shapes, world, tmp_path, monkeypatch
+):
+    """0.100 after a ninth of the steps, where the larger ones have 0.006."""
+    small = (MODELS[0], 64)
+    reached = {one: 0.9 if one == small else 0.05 for one in REACHED}
+    monkeypatch.setattr(sys.modules[__name__], "REACHED", reached)
+    found = choose(shapes, tmp_path / "out", **fields(precisions=["float32"]))
+    assert candidates_of(found.rungs[1])[0] == small
+    assert (found.best.model, found.best.image_size[0]) == small
 
 
 def test_models_without_a_backbone_do_not_compete_with_those_that_have_one(
@@ -247,6 +294,10 @@ def test_models_without_a_backbone_do_not_compete_with_those_that_have_one(
     found = choose(shapes, tmp_path / "out", **fields(weights="auto"))
     assert {model for model, _ in candidates_of(found.rungs[0])} == {MODELS[0]}
     assert f"Left out: {MODELS[1]} (no ImageNet backbone" in capsys.readouterr().out
+    # Another one is installed meanwhile: the search would mix both starts.
+    world.pretrained = dict.fromkeys(MODELS, "backbone")
+    with pytest.raises(RuntimeError, match=f"{MODELS[1]} would start from an ImageNet"):
+        choose(shapes, tmp_path / "out", resume=True, **fields(weights="auto"))
     world.pretrained = {}
     found = choose(shapes, tmp_path / "other", **fields(weights="auto"))
     assert len(found.rungs[0]) == 6
@@ -265,14 +316,19 @@ def test_a_time_that_is_over_the_limit_in_the_end_is_told(
     options = fields(precisions=["float32"], models=MODELS[:1], sizes=(128,))
     found = choose(shapes, tmp_path / "out", max_ms=16, **options)
     assert found.best.median_ms == pytest.approx(17.6)
-    assert "times of this machine differ by that" in capsys.readouterr().out
+    said = "and is now slower than 16 ms: times of this machine differ by that."
+    table, _, lines = str(found).partition("model and size")
+    assert said in lines and "slower than 16 ms" in table
+    assert said in (tmp_path / "out" / "choose.html").read_text()
 
 
 # --- A search that was stopped.
 
 
 @pytest.mark.parametrize("dies_before", [0, 4, 7, 8])
-def test_a_killed_search_continues_where_it_stood(shapes, world, tmp_path, dies_before):
+def test_a_killed_search_continues_where_it_stood(
+    shapes, world, tmp_path, dies_before, monkeypatch
+):
     whole = choose(shapes, tmp_path / "whole", **fields())
     trained = world.trained[:]
     del world.trained[:]
@@ -286,6 +342,19 @@ def test_a_killed_search_continues_where_it_stood(shapes, world, tmp_path, dies_
     assert len(world.exported) == exported + 4  # those of the winner alone
     assert candidates_of(found.rungs[1]) == candidates_of(whole.rungs[1])
     assert (found.best, found.files) == (whole.best, whole.files)
+    # What was removed is made again, and the file that was handed over stays.
+    shutil.rmtree(tmp_path / "out" / "files")
+    again = choose(shapes, tmp_path / "out", resume=True, **fields())
+    assert world.trained == trained and len(world.exported) == exported + 8
+    assert again.best == found.best and again.path.is_file()
+    shutil.rmtree(tmp_path / "out" / "files")
+    with monkeypatch.context() as patch:
+        patch.setattr(FakeModel, "export", _full_disk)
+        with pytest.raises(OSError, match="No space left"):
+            choose(shapes, tmp_path / "out", resume=True, **fields())
+    assert again.path.is_file()
+    choose(shapes, tmp_path / "out", resume=True, **fields())
+    exported = len(world.exported) - 4
     # Nothing is left to do.
     choose(shapes, tmp_path / "out", resume=True, **fields())
     assert world.trained == trained and len(world.exported) == exported + 4
@@ -451,14 +520,65 @@ def test_a_file_that_cannot_be_written_of_trained_weights_is_told(
     assert said in (tmp_path / "out" / "choose.html").read_text()
 
 
+def test_who_was_not_needed_takes_the_place_of_who_fails_later(shapes, world, tmp_path):
+    """Both of the second rung fail in the end, and a third goes on from the first."""
+    world.diverges = {(MODELS[1], 128): 5, (MODELS[1], 96): 2}
+    found = choose(shapes, tmp_path / "out", **fields(precisions=["float32"]))
+    _, second, last = found.rungs
+    assert candidates_of(second) == [
+        (MODELS[1], 128),
+        (MODELS[1], 96),
+        (MODELS[0], 128),
+    ]
+    world.diverges[MODELS[0], 128] = 7
+    found = choose(shapes, tmp_path / "other", **fields(precisions=["float32"]))
+    *_, last = found.rungs
+    assert candidates_of(last)[:2] == [(MODELS[1], 128), (MODELS[0], 128)]
+    assert not last[-1].reason and found.best.candidate == last[-1].candidate
+    assert world.trained[-1][1:] == (1, 9)
+
+
+def test_a_file_that_fails_in_a_rung_leaves_the_other(shapes, world, tmp_path):
+    """Both fit before the training, and of trained weights one cannot be written."""
+    options = fields(precisions=["dynamic", "int8"], models=MODELS[:1], sizes=(64,))
+    world.dies_before = 0
+    with pytest.raises(KeyboardInterrupt):
+        choose(shapes, tmp_path / "out", **options)
+    world.dies_before = None
+    world.cannot_export = {(MODELS[0], 64, "int8")}
+    found = choose(shapes, tmp_path / "out", resume=True, **options)
+    assert found.best.file == "litert-dynamic"
+    assert [one.reason for one in found.rungs[0]] == [""]
+
+
+def test_files_that_cannot_be_timed_any_more_are_told_and_tried_again(
+    shapes, world, tmp_path, monkeypatch
+):
+    options = fields(models=MODELS[:1], sizes=(64,), precisions=["float32"])
+    time_file = world.time_file
+
+    def dies(path, **how):
+        lacks = "files" in path.parts
+        return {"time_reason": "not timed: killed"} if lacks else time_file(path, **how)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(module, "time_file", dies)
+        found = choose(shapes, tmp_path / "out", **options)
+    assert found.best.median_ms is None and "and is now not timed: killed" in str(found)
+    found = choose(shapes, tmp_path / "out", resume=True, **options)
+    assert (found.best.median_ms, found.best.reason) == (8.0, "")
+    assert len(world.trained) == 1
+
+
+def _full_disk(*arguments, **options):
+    raise OSError(28, "No space left on device")
+
+
 def test_a_full_disk_ends_the_search_and_is_no_fault_of_a_candidate(
     shapes, world, tmp_path, monkeypatch
 ):
-    def full(*arguments, **options):
-        raise OSError(28, "No space left on device")
-
     with monkeypatch.context() as patch:
-        patch.setattr(module, "fine_tune", full)
+        patch.setattr(module, "fine_tune", _full_disk)
         with pytest.raises(OSError, match="No space left"):
             choose(shapes, tmp_path / "out", **fields())
     found = choose(shapes, tmp_path / "out", resume=True, **fields())

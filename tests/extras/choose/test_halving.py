@@ -36,7 +36,7 @@ def test_the_best_go_on_and_of_those_that_are_alike_the_most_expensive():
     assert ranking(aps, costs) == [5, 1, 3, 2, 6, 0, 4]
     assert ranking([0.2, 0.2, 0.2], [1, 1, 1]) == [0, 1, 2]
     # 0.3 is not alike 0.5, and 0.2 is alike 0.3 once 0.4 and 0.5 have their places.
-    assert ranking(aps, costs[::-1], uncertainty=0.15) == [1, 5, 2, 3, 0, 4, 6]
+    assert ranking(aps, costs[::-1], margin=0.15) == [1, 5, 2, 3, 0, 4, 6]
     # Lite0 and Lite1 at 128x128, 192x192 and 192x256 after 100 of 900 steps on blood
     # cells: 0.236 ended at 0.504, and the last, 0.184, at 0.537.
     aps, ms = [0.072, 0.236, 0.167, 0.024, 0.211, 0.184], [8, 15, 18, 11, 20, 26]
