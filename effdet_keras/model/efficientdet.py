@@ -235,7 +235,8 @@ class EfficientDet(
         chooses `recipe="reference"`: SGD with momentum, a warm-up and a cosine to zero,
         L2 decay, clipping, moving averages (see `Recipe`). Until `fit` has chosen, the
         model trains by the reference's recipe, for `train_on_batch`, `evaluate` and
-        files.
+        files; at a constant rate, as the length of the training is not known, and where
+        the rate goes with the batch size, at that of one image.
 
         Each `compile` makes a new optimizer and new moving averages. Both start from
         the weights that the model has: after a `fit` with averages, these are the
