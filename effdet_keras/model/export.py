@@ -61,7 +61,10 @@ class ModelExports:
         self._compile_again()
 
     def _compile_again(self):
-        """By the config, because an optimizer has been built for what trained."""
+        """Starts optimizer and averages again.
+
+        By the config, because an optimizer has been built for what trained.
+        """
         if self.settings is not None:
             config = compile_config(self)
             recipe = config["recipe"] | {"freeze": None}
