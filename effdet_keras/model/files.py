@@ -96,9 +96,15 @@ class ModelFiles:
         self.pretrained = "detector"
 
     def set_weights(self, weights: Sequence[Any]) -> None:
-        """Sets all weights; training and its averages both start from them."""
+        """Sets all weights; training and its averages both start from them.
+
+        What else is kept beside the weights stays, as the ranges of quantization-aware
+        training: the weights may be earlier ones of the same training, which
+        `EarlyStopping` restores.
+        """
         super().set_weights(weights)
-        self.weights_were_set()
+        if self.averages is not None:
+            self.averages.reset()
 
     def weights_were_set(self) -> None:
         """Starts again from them what is kept beside the weights."""
