@@ -90,12 +90,16 @@ def _must_resolve(model):
 def _set_schedule(model, facts, steps_per_epoch, steps_before):
     """Gives the optimizer the schedule for the length of the whole training.
 
-    `facts.steps` has the epoch that is resumed as a whole, with its `steps_before`.
+    `facts.steps` has the epoch that is resumed as a whole, with its `steps_before`. A
+    constant rate is set once: `ReduceLROnPlateau`, or the user, may have changed it.
     """
     done = steps_done(model.optimizer) - steps_before
-    model.optimizer.learning_rate = model.settings.recipe.resolve_schedule(
+    rate = model.settings.recipe.resolve_schedule(
         batch_size=facts.batch_size,
         steps_per_epoch=steps_per_epoch,
         epochs=(done + facts.steps) / steps_per_epoch,
     )
+    if not callable(rate) and steps_done(model.optimizer):
+        return  # the constant rate that it was trained with, perhaps a reduced one
+    model.optimizer.learning_rate = rate
     model.train_function = None  # it was traced with the earlier schedule
