@@ -42,9 +42,15 @@ def freeze(model, what, batch_norm=True):
     _freeze_paths(model, frozen, batch_norm)
 
 
-def unfreeze(model):
-    """Lets all weights train, but the batch norms of a `frozen_batch_norm=True`."""
-    _freeze_paths(model, set(), batch_norm=True)
+def unfreeze(model, what=""):
+    """Lets weights train again, by default all; what else is frozen stays so.
+
+    The batch norms of a `frozen_batch_norm=True` stay frozen in any case.
+    """
+    pattern = re.compile(WEIGHT_GROUPS.get(what, what))
+    frozen = {v.path for v in _weights_of(model) if not v.trainable}
+    rest = {path for path in frozen if not pattern.match(path)}
+    _freeze_paths(model, rest, batch_norm=True)
 
 
 def is_trainable(model, group):

@@ -18,7 +18,7 @@ from effdet_keras.train import auto_recipe, inputs
 from effdet_keras.train.auto_recipe import TrainingFacts
 from effdet_keras.train.compile_model import compile_model
 from effdet_keras.train.fit_data import TrainingData
-from effdet_keras.train.freezing import freeze, frozen_state, is_trainable
+from effdet_keras.train.freezing import freeze, frozen_state, is_trainable, unfreeze
 from effdet_keras.train.optimizers import steps_done
 
 
@@ -64,6 +64,7 @@ def resolve_auto_fields(model: Any, facts: TrainingFacts, *, verbose: bool) -> N
     if not _must_resolve(model):
         return
     requested = model.settings.requested_recipe
+    unfreeze_what_fit_froze(model)
     if frozen_state(model)["weights"] or not requested.is_auto("freeze"):
         facts = facts._replace(backbone_trains=is_trainable(model, "backbone"))
     facts = facts._replace(trains_new_classes=bool(model.frozen_labels))
@@ -79,6 +80,15 @@ def resolve_auto_fields(model: Any, facts: TrainingFacts, *, verbose: bool) -> N
     if verbose:
         text = auto_recipe.describe(choices, facts, requested.given_fields)
         print(text, flush=True)
+
+
+def unfreeze_what_fit_froze(model: Any) -> None:
+    """Lets train again what an earlier `fit` chose to freeze for its own data."""
+    if model.settings is None:
+        return
+    frozen = model.settings.recipe.freeze
+    if frozen is not None and model.settings.requested_recipe.is_auto("freeze"):
+        unfreeze(model, frozen)
 
 
 def _must_resolve(model):
