@@ -52,7 +52,7 @@ from effdet_keras.train.fit_callbacks import (
 from effdet_keras.train.fit_data import prepare_training_data, repeat_for_steps
 from effdet_keras.train.functions import BackendFunctions
 from effdet_keras.train.recipe import Recipe
-from effdet_keras.train.resolve_recipe import resolve_recipe
+from effdet_keras.train.resolve_recipe import resolve_recipe, unfreeze_what_fit_froze
 from effdet_keras.train.resume import print_resume_message
 from effdet_keras.train.steps import BackendSteps
 from effdet_keras.weights.assign import LoadedClasses
@@ -269,8 +269,6 @@ class EfficientDet(
         given = {"optimizer": optimizer, "loss": loss}
         changes |= {name: value for name, value in given.items() if value is not None}
         requested = Recipe.of(recipe, changes)
-        if requested.freeze not in (None, "auto"):
-            freezing.freeze(self, requested.freeze, requested.freeze_batch_norm)
         check_choice("jit_compile", jit_compile, (True, False, "auto"))
         keras_options = {
             "jit_compile": jit_compile,
@@ -278,8 +276,13 @@ class EfficientDet(
             "steps_per_execution": steps_per_execution,
             "auto_scale_loss": auto_scale_loss,
         }
-        # With "auto" fields `fit` resolves it again; see `train/resolve_recipe.py`.
-        compile_model(self, requested, requested.resolve(), keras_options)
+        with freezing.unchanged_by_errors(self):
+            if requested.freeze == "auto":
+                unfreeze_what_fit_froze(self)
+            elif requested.freeze is not None:
+                freezing.freeze(self, requested.freeze, requested.freeze_batch_norm)
+            # With "auto" fields `fit` resolves it again: `train/resolve_recipe.py`.
+            compile_model(self, requested, requested.resolve(), keras_options)
         self.weights_match_recipe = False
 
     # --- Training.

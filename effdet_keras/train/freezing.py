@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import re
 
 from effdet_keras.errors import InvalidValueError, require
@@ -79,6 +80,18 @@ def restore_frozen(model, state):
         bn.trainable = bn.path not in batch_norms
     for variable in _weights_of(model):
         variable.trainable = variable.path not in weights
+
+
+@contextlib.contextmanager
+def unchanged_by_errors(model):
+    """Context that freezes what was frozen before it, where the block raises."""
+    state = frozen_state(model)
+    try:
+        yield
+    except BaseException:
+        if frozen_state(model) != state:
+            restore_frozen(model, state)
+        raise
 
 
 def _freeze_all_but_new_classes(model, batch_norm):
