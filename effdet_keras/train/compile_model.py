@@ -59,7 +59,7 @@ def compile_model(
     with model.variable_scope():  # of `tf.distribute`: `fit` may be called outside it
         jit_compile = keras_options["jit_compile"]
         if jit_compile == "auto":
-            jit_compile = default_jit_compile()
+            jit_compile = default_jit_compile() and not keras_options["run_eagerly"]
         adversarial = None
         if recipe.adversarial is not None:
             adversarial = recipe.adversarial.new_training(model, jit_compile)

@@ -158,6 +158,14 @@ def test_a_compile_that_fails_changes_nothing(arguments, message):
     assert [v.path for v in after[-1]] == [v.path for v in before[-1]]
 
 
+def test_eager_steps_do_not_warn_of_an_xla_that_nobody_asked_for(monkeypatch, recwarn):
+    monkeypatch.setattr(compile_model, "default_jit_compile", lambda: True)
+    model = tiny_model()
+    model.compile(run_eagerly=True)
+    assert model.run_eagerly and not model.jit_compile
+    assert not [w for w in recwarn if "jit_compile" in str(w.message)]
+
+
 def test_no_xla_on_a_cpu():
     model = tiny_model()
     expected = keras.backend.backend() == "jax"
