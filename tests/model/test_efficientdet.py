@@ -166,6 +166,13 @@ def test_eager_steps_do_not_warn_of_an_xla_that_nobody_asked_for(monkeypatch, re
     assert not [w for w in recwarn if "jit_compile" in str(w.message)]
 
 
+@pytest.mark.parametrize("name", ["model.h5", "model.hdf5", "model.weights.h5"])
+def test_a_kind_of_file_that_loses_the_training_is_refused(tmp_path, name):
+    with pytest.raises(ValueError, match=r"'model.keras'.*`save_weights\("):
+        tiny_model().save(tmp_path / name)
+    assert not list(tmp_path.iterdir())
+
+
 def test_no_xla_on_a_cpu():
     model = tiny_model()
     expected = keras.backend.backend() == "jax"
