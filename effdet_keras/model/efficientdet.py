@@ -52,7 +52,7 @@ from effdet_keras.train.fit_callbacks import (
 from effdet_keras.train.fit_data import prepare_training_data, repeat_for_steps
 from effdet_keras.train.functions import BackendFunctions
 from effdet_keras.train.recipe import Recipe
-from effdet_keras.train.resolve_recipe import resolve_recipe
+from effdet_keras.train.resolve_recipe import resolve_recipe, unfreeze_what_fit_froze
 from effdet_keras.train.resume import print_resume_message
 from effdet_keras.train.steps import BackendSteps
 from effdet_keras.weights.assign import LoadedClasses
@@ -235,7 +235,8 @@ class EfficientDet(
         chooses `recipe="reference"`: SGD with momentum, a warm-up and a cosine to zero,
         L2 decay, clipping, moving averages (see `Recipe`). Until `fit` has chosen, the
         model trains by the reference's recipe, for `train_on_batch`, `evaluate` and
-        files.
+        files; at a constant rate, as the length of the training is not known, and where
+        the rate goes with the batch size, at that of one image.
 
         Each `compile` makes a new optimizer and new moving averages. Both start from
         the weights that the model has: after a `fit` with averages, these are the
@@ -268,8 +269,6 @@ class EfficientDet(
         given = {"optimizer": optimizer, "loss": loss}
         changes |= {name: value for name, value in given.items() if value is not None}
         requested = Recipe.of(recipe, changes)
-        if requested.freeze not in (None, "auto"):
-            freezing.freeze(self, requested.freeze, requested.freeze_batch_norm)
         check_choice("jit_compile", jit_compile, (True, False, "auto"))
         keras_options = {
             "jit_compile": jit_compile,
@@ -277,8 +276,13 @@ class EfficientDet(
             "steps_per_execution": steps_per_execution,
             "auto_scale_loss": auto_scale_loss,
         }
-        # With "auto" fields `fit` resolves it again; see `train/resolve_recipe.py`.
-        compile_model(self, requested, requested.resolve(), keras_options)
+        with freezing.unchanged_by_errors(self):
+            if requested.freeze == "auto":
+                unfreeze_what_fit_froze(self)
+            elif requested.freeze is not None:
+                freezing.freeze(self, requested.freeze, requested.freeze_batch_norm)
+            # With "auto" fields `fit` resolves it again: `train/resolve_recipe.py`.
+            compile_model(self, requested, requested.resolve(), keras_options)
         self.weights_match_recipe = False
 
     # --- Training.

@@ -61,7 +61,10 @@ class ModelExports:
         self._compile_again()
 
     def _compile_again(self):
-        """By the config, because an optimizer has been built for what trained."""
+        """Starts optimizer and averages again.
+
+        By the config, because an optimizer has been built for what trained.
+        """
         if self.settings is not None:
             config = compile_config(self)
             recipe = config["recipe"] | {"freeze": None}
@@ -299,11 +302,21 @@ class ModelExports:
             config["seg_class_names"] = self.seg_class_names
         if self.quantization is not None:
             config["quantization"] = self.quantization.get_config()
+        # How a model was compiled says it as well, and then it goes with the training.
+        if self.settings is None and self.trainable:
+            frozen = freezing.frozen_state(self)
+            if any(frozen.values()):
+                config["frozen"] = frozen
         return config
 
     @classmethod
     def from_config(cls, config: dict, custom_objects: dict | None = None) -> Self:
-        return cls(**keras.saving.deserialize_keras_object(config, custom_objects))
+        config = keras.saving.deserialize_keras_object(config, custom_objects)
+        frozen = config.pop("frozen", None)
+        model = cls(**config)
+        if frozen is not None:
+            freezing.restore_frozen(model, frozen)
+        return model
 
     def _run_through_graph(self, *args: Any, **kwargs: Any) -> Any:
         # Keras gives both where it clones, and would return a plain `Functional`.

@@ -18,7 +18,7 @@ from effdet_keras._internal.weights_h5 import (
     write_weights_h5,
 )
 from effdet_keras._internal.whole_files import is_remote
-from effdet_keras.errors import InvalidValueError
+from effdet_keras.errors import InvalidValueError, require
 
 
 class ModelFiles:
@@ -31,7 +31,17 @@ class ModelFiles:
     _loaded: Sequence[Any] = ()  # of `_kept_beside`, what the last file had
 
     def save(self, filepath: str | os.PathLike, *args: Any, **kwargs: Any) -> None:
-        """Saves the model as Keras does, with averages and weights of training."""
+        """Saves the model as Keras does, with averages and weights of training.
+
+        Raises:
+            ValueError: If the path does not end in `.keras`.
+        """
+        rule = (
+            "HDF5 files do not hold a whole model with its training. Save it as "
+            "'model.keras', or its weights by `save_weights('model.weights.h5')`"
+        )
+        is_hdf5 = str(filepath).endswith((".h5", ".hdf5"))
+        require(not is_hdf5, rule, filepath=str(filepath))
         with self._averages_in_place():
             super().save(filepath, *args, **kwargs)
 
@@ -96,9 +106,15 @@ class ModelFiles:
         self.pretrained = "detector"
 
     def set_weights(self, weights: Sequence[Any]) -> None:
-        """Sets all weights; training and its averages both start from them."""
+        """Sets all weights; training and its averages both start from them.
+
+        What else is kept beside the weights stays, as the ranges of quantization-aware
+        training: the weights may be earlier ones of the same training, which
+        `EarlyStopping` restores.
+        """
         super().set_weights(weights)
-        self.weights_were_set()
+        if self.averages is not None:
+            self.averages.reset()
 
     def weights_were_set(self) -> None:
         """Starts again from them what is kept beside the weights."""

@@ -225,7 +225,8 @@ class ModelWeights:
                 its weights, where there were any. True keeps the weights of training
                 beside them: the next `fit` goes on from these, bit by bit, in the
                 dtype policy that it was trained with. False makes the averages its
-                only weights, for a new training, in the policy of this process.
+                only weights, for a new training, in the policy of this process: it is
+                compiled as it was, and optimizer and schedule start again.
 
         Returns:
             `EfficientDet`.
@@ -239,7 +240,12 @@ class ModelWeights:
         from effdet_keras.weights.archive import load_archive
         from effdet_keras.weights.pretrained import load_checkpoint_to_resume
 
-        return load_checkpoint_to_resume(path) if resume else load_archive(path)
+        if resume:
+            return load_checkpoint_to_resume(path)
+        model = load_archive(path)
+        if isinstance(model, ModelWeights):  # a file may hold another model
+            model._compile_again()
+        return model
 
     def load_pretrained(
         self,

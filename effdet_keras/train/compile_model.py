@@ -59,20 +59,23 @@ def compile_model(
     with model.variable_scope():  # of `tf.distribute`: `fit` may be called outside it
         jit_compile = keras_options["jit_compile"]
         if jit_compile == "auto":
-            jit_compile = default_jit_compile()
+            jit_compile = default_jit_compile() and not keras_options["run_eagerly"]
         adversarial = None
         if recipe.adversarial is not None:
             adversarial = recipe.adversarial.new_training(model, jit_compile)
         _check_expressions(model, requested_recipe, recipe, adversarial)
+        optimizer = recipe.new_optimizer()
+        _check_accumulation(optimizer)
+        _check_loss_scale(model, recipe, optimizer, keras_options)
         keras.Model.compile(
             model,
-            optimizer=recipe.new_optimizer(),
+            optimizer=optimizer,
             loss=None,  # `EfficientDet.compute_loss` computes the losses
             **(keras_options | {"jit_compile": jit_compile}),
         )
         model.adversarial = adversarial
-        _check_accumulation(model.optimizer)
-        _set_loss_scale(model, recipe)
+        if recipe.loss_scale is not None:
+            model.optimizer.initial_scale = recipe.loss_scale
         _set_recomputation(model, recipe)
         # Built here, so that loading weights finds the optimizer's variables, and the
         # first step is not traced a second time because it creates them.
@@ -114,13 +117,15 @@ def _check_accumulation(optimizer):
     )
 
 
-def _set_loss_scale(model, recipe):
+def _check_loss_scale(model, recipe, optimizer, keras_options):
+    """Raises ValueError for a loss scale where Keras will not scale the loss."""
     if recipe.loss_scale is None:
         return
-    is_scaled = isinstance(model.optimizer, keras.optimizers.LossScaleOptimizer)
+    is_float16 = model.dtype_policy.name == "mixed_float16"
+    wraps = is_float16 and keras_options["auto_scale_loss"]
+    is_scaled = wraps or isinstance(optimizer, keras.optimizers.LossScaleOptimizer)
     rule = "`loss_scale` is for models of `mixed_float16`"
     require(is_scaled, rule, loss_scale=recipe.loss_scale, dtype=model.dtype_policy)
-    model.optimizer.initial_scale = recipe.loss_scale
 
 
 def _set_recomputation(model, recipe):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import re
 
 from effdet_keras.errors import InvalidValueError, require
@@ -42,9 +43,15 @@ def freeze(model, what, batch_norm=True):
     _freeze_paths(model, frozen, batch_norm)
 
 
-def unfreeze(model):
-    """Lets all weights train, but the batch norms of a `frozen_batch_norm=True`."""
-    _freeze_paths(model, set(), batch_norm=True)
+def unfreeze(model, what=""):
+    """Lets weights train again, by default all; what else is frozen stays so.
+
+    The batch norms of a `frozen_batch_norm=True` stay frozen in any case.
+    """
+    pattern = re.compile(WEIGHT_GROUPS.get(what, what))
+    frozen = {v.path for v in _weights_of(model) if not v.trainable}
+    rest = {path for path in frozen if not pattern.match(path)}
+    _freeze_paths(model, rest, batch_norm=True)
 
 
 def is_trainable(model, group):
@@ -73,6 +80,18 @@ def restore_frozen(model, state):
         bn.trainable = bn.path not in batch_norms
     for variable in _weights_of(model):
         variable.trainable = variable.path not in weights
+
+
+@contextlib.contextmanager
+def unchanged_by_errors(model):
+    """Context that freezes what was frozen before it, where the block raises."""
+    state = frozen_state(model)
+    try:
+        yield
+    except BaseException:
+        if frozen_state(model) != state:
+            restore_frozen(model, state)
+        raise
 
 
 def _freeze_all_but_new_classes(model, batch_norm):

@@ -52,6 +52,8 @@ REFERENCE = {  # what the reference has in fields that are "auto"
 }
 _LEARNING_RATE, _WARMUP_INIT = 0.08, 0.008  # the reference's
 _L2_DECAY = 4e-5  # the reference's, of the loss
+# The full rate, as a schedule: `fit` can replace it without a change of variables.
+_UNTIL_FIT = {"name": "constant", "warmup_steps": 0}
 _ADAMW_DECAY = 0.004  # Keras' own default
 
 
@@ -369,14 +371,18 @@ class Recipe(RecipeFields):
     def new_optimizer(self) -> keras.optimizers.Optimizer:
         """The optimizer: the caller's own, one by name, or SGD with momentum 0.9.
 
-        Until `fit` knows the length of the training, a schedule that depends on
-        it is one for a single step.
+        Until `fit` knows batch size and length of the training, a rate that is scaled
+        to the batch is that of one image, and a schedule that is as long as the
+        training stays at the full rate.
         """
         if self._brings_optimizer:
             return self.optimizer
         rate = self.schedule
         if not self._brings_schedule:
-            rate = self.resolve_schedule(batch_size=1, steps_per_epoch=1, epochs=1)
+            known = self
+            if is_fitted(self._schedule):
+                known = dataclasses.replace(self, schedule=_UNTIL_FIT)
+            rate = known.resolve_schedule(batch_size=1, steps_per_epoch=1, epochs=1)
         accumulation = {}
         if self.accumulate_steps > 1:
             accumulation["gradient_accumulation_steps"] = self.accumulate_steps

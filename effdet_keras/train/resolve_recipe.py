@@ -18,7 +18,7 @@ from effdet_keras.train import auto_recipe, inputs
 from effdet_keras.train.auto_recipe import TrainingFacts
 from effdet_keras.train.compile_model import compile_model
 from effdet_keras.train.fit_data import TrainingData
-from effdet_keras.train.freezing import freeze, frozen_state, is_trainable
+from effdet_keras.train.freezing import freeze, frozen_state, is_trainable, unfreeze
 from effdet_keras.train.optimizers import steps_done
 
 
@@ -64,6 +64,7 @@ def resolve_auto_fields(model: Any, facts: TrainingFacts, *, verbose: bool) -> N
     if not _must_resolve(model):
         return
     requested = model.settings.requested_recipe
+    unfreeze_what_fit_froze(model)
     if frozen_state(model)["weights"] or not requested.is_auto("freeze"):
         facts = facts._replace(backbone_trains=is_trainable(model, "backbone"))
     facts = facts._replace(trains_new_classes=bool(model.frozen_labels))
@@ -81,6 +82,15 @@ def resolve_auto_fields(model: Any, facts: TrainingFacts, *, verbose: bool) -> N
         print(text, flush=True)
 
 
+def unfreeze_what_fit_froze(model: Any) -> None:
+    """Lets train again what an earlier `fit` chose to freeze for its own data."""
+    if model.settings is None:
+        return
+    frozen = model.settings.recipe.freeze
+    if frozen is not None and model.settings.requested_recipe.is_auto("freeze"):
+        unfreeze(model, frozen)
+
+
 def _must_resolve(model):
     """Whether fields are to be chosen, and no step was trained with the recipe."""
     is_new = not steps_done(model.optimizer)
@@ -90,12 +100,16 @@ def _must_resolve(model):
 def _set_schedule(model, facts, steps_per_epoch, steps_before):
     """Gives the optimizer the schedule for the length of the whole training.
 
-    `facts.steps` has the epoch that is resumed as a whole, with its `steps_before`.
+    `facts.steps` has the epoch that is resumed as a whole, with its `steps_before`. A
+    constant rate is set once: `ReduceLROnPlateau`, or the user, may have changed it.
     """
     done = steps_done(model.optimizer) - steps_before
-    model.optimizer.learning_rate = model.settings.recipe.resolve_schedule(
+    rate = model.settings.recipe.resolve_schedule(
         batch_size=facts.batch_size,
         steps_per_epoch=steps_per_epoch,
         epochs=(done + facts.steps) / steps_per_epoch,
     )
+    if not callable(rate) and steps_done(model.optimizer):
+        return  # the constant rate that it was trained with, perhaps a reduced one
+    model.optimizer.learning_rate = rate
     model.train_function = None  # it was traced with the earlier schedule

@@ -1,5 +1,7 @@
 """Norms of gradients, and the images of training steps, for TensorBoard."""
 
+import types
+
 import keras
 import numpy as np
 import pytest
@@ -42,6 +44,16 @@ def test_the_norms_of_all_variables_are_those_that_fit_logs_together(tmp_path):
     assert set(written) == {f"gradient_norm/{path}" for path in norms}
     assert all(steps == [2, 4] for steps in written.values())
     assert not model.step_observers  # later steps do without
+
+
+def test_a_step_leaves_what_an_observer_notes():
+    """It assigns again what the forward pass did, and so not what comes after it."""
+    model = tiny_model()
+    model.compile("sgd", run_eagerly=EAGER)
+    observer = types.SimpleNamespace(variables=[keras.Variable(0.0)])
+    model.add_step_observer(observer)
+    noted = {id(v) for v in [*model.averages.variables, *observer.variables]}
+    assert not noted & {id(v) for v in model.step_variables()}
 
 
 @pytest.mark.slow_elsewhere

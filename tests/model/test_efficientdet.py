@@ -14,6 +14,7 @@ from support.tiny import EAGER, tiny_model, values
 from support.tiny import batch as tiny_batch
 
 from effdet_keras.model.efficientdet import EfficientDet
+from effdet_keras.train import compile_model
 
 # A row of padding beside each box, and pixels as files have them.
 batch = functools.partial(tiny_batch, padding=1, dtype="uint8")
@@ -134,6 +135,42 @@ SGD = keras.optimizers.SGD(0.1)
 def test_wrong_recipes_are_named(arguments, error, message):
     with pytest.raises(error, match=message):
         tiny_model().compile(**arguments)
+
+
+@pytest.mark.parametrize(
+    "arguments, message",
+    [
+        ({"learning_rate_multipliers": {"^efficentnet": 0.1}}, "learning_rate_mult"),
+        ({"loss_scale": 1024.0}, "`loss_scale` is for models of `mixed_float16`"),
+        ({"jit_compile": "yes"}, "jit_compile"),
+    ],
+)
+def test_a_compile_that_fails_changes_nothing(arguments, message):
+    model = tiny_model()
+    model.compile("sgd", run_eagerly=True)
+    model.freeze("backbone")
+    names = ("optimizer", "settings", "averages", "run_eagerly", "trainable_variables")
+    before = [getattr(model, name) for name in names]
+    with pytest.raises(ValueError, match=message):
+        model.compile(freeze="fpn_cells", **arguments)
+    after = [getattr(model, name) for name in names]
+    assert all(a is b for a, b in zip(after[:-1], before[:-1]))
+    assert [v.path for v in after[-1]] == [v.path for v in before[-1]]
+
+
+def test_eager_steps_do_not_warn_of_an_xla_that_nobody_asked_for(monkeypatch, recwarn):
+    monkeypatch.setattr(compile_model, "default_jit_compile", lambda: True)
+    model = tiny_model()
+    model.compile(run_eagerly=True)
+    assert model.run_eagerly and not model.jit_compile
+    assert not [w for w in recwarn if "jit_compile" in str(w.message)]
+
+
+@pytest.mark.parametrize("name", ["model.h5", "model.hdf5", "model.weights.h5"])
+def test_a_kind_of_file_that_loses_the_training_is_refused(tmp_path, name):
+    with pytest.raises(ValueError, match=r"'model.keras'.*`save_weights\("):
+        tiny_model().save(tmp_path / name)
+    assert not list(tmp_path.iterdir())
 
 
 def test_no_xla_on_a_cpu():

@@ -244,6 +244,30 @@ def test_what_is_frozen_already_stays_so(freed):
     assert any("efficientnet" in v.path for v in freed.trainable_variables)
 
 
+@pytest.mark.parametrize("compiles", [False, True])
+def test_what_fit_froze_is_chosen_again_for_another_training(freed, compiles):
+    """The first one ended before its first step, for instance by Ctrl-C."""
+    finish_load(freed, pretrained="backbone")
+    assert frozen_state(freed)["weights"]
+    if compiles:
+        freed.compile()
+        assert not frozen_state(freed)["weights"]
+    recipe = chosen_for(freed, steps=5000, pretrained="backbone")
+    frozen = frozen_state(freed)
+    freed.unfreeze()
+    freed.compile()
+    assert recipe == chosen_for(freed, steps=5000, pretrained="backbone")
+    assert recipe.freeze != "backbone" and frozen == frozen_state(freed)
+
+
+def test_what_the_caller_froze_after_fit_stays_frozen(freed):
+    finish_load(freed, pretrained="backbone")
+    freed.get_layer("fpn_cells").trainable = False
+    freed.compile()
+    parts = {path.split("/")[0] for path in frozen_state(freed)["weights"]}
+    assert parts == {"fpn_cells"}
+
+
 @pytest.mark.parametrize("freeze", [None, "backbone", "efficientnet-.*/stem/"])
 def test_the_rate_of_the_backbone_follows_what_compile_froze(freed, freeze):
     slow = finish_load(

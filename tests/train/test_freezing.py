@@ -1,5 +1,6 @@
 """What is frozen neither trains nor moves, and stays frozen in an archive."""
 
+import pickle
 import re
 
 import keras
@@ -115,6 +116,23 @@ def test_an_archive_resumes_with_what_was_frozen(tmp_path, by_hand):
     assert_equal(again.weights, model.weights)
     assert_equal(again.optimizer.variables, model.optimizer.variables)
     assert_equal(again.averages.variables, model.averages.variables)
+
+
+def test_what_is_frozen_stays_so_in_files_of_a_model_that_was_never_compiled(tmp_path):
+    model = tiny_model()
+    assert "frozen" not in model.get_config()
+    model.freeze("backbone")
+    model.save(tmp_path / "model.keras")
+    copies = {
+        "file": keras.saving.load_model(tmp_path / "model.keras"),
+        "pickle": pickle.loads(pickle.dumps(model)),
+        "activation": model.with_activation("hswish"),
+    }
+    frozen = frozen_state(model)
+    assert frozen["weights"] and frozen["batch_norms"]
+    for copy in copies.values():
+        assert frozen_state(copy) == frozen
+        assert_equal(copy.weights, model.weights)
 
 
 @pytest.mark.parametrize(

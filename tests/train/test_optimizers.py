@@ -8,7 +8,7 @@ import pytest
 from keras import ops
 from support.arrays import assert_equal
 from support.schedules import schedule_of
-from support.tiny import batch, tiny_model, without_stochastic_depth
+from support.tiny import EAGER, batch, tiny_model, without_stochastic_depth
 
 from effdet_keras.train import optimizers
 from effdet_keras.train.matching import ATSSMatching
@@ -294,6 +294,20 @@ def test_fit_gives_a_named_optimizer_its_schedule(model):
     schedule = schedule_of(model.optimizer)
     assert schedule.learning_rate == 0.02  # not that of a batch of 64
     assert (schedule.total_steps, schedule.warmup_steps) == (2, 2)
+
+
+@pytest.mark.slow_elsewhere
+def test_a_constant_rate_that_was_reduced_stays_so(tmp_path):
+    """As by `ReduceLROnPlateau`: the next `fit`, or a resumed one, goes on with it."""
+    model = tiny_model()
+    model.compile(recipe="reference", schedule="constant", run_eagerly=EAGER)
+    model.fit(*batch(), batch_size=2, verbose=0)
+    assert float(model.optimizer.learning_rate) == pytest.approx(0.08 * 2 / 64)
+    model.optimizer.learning_rate = 1e-4
+    model.save(tmp_path / "model.keras")
+    for resumed in (model, keras.saving.load_model(tmp_path / "model.keras")):
+        resumed.fit(*batch(), batch_size=2, epochs=2, initial_epoch=1, verbose=0)
+        assert float(resumed.optimizer.learning_rate) == pytest.approx(1e-4)
 
 
 @pytest.mark.slow_elsewhere

@@ -4,7 +4,7 @@ import dataclasses
 
 import keras
 import pytest
-from support.tiny import EAGER, batch, tiny_model
+from support.tiny import EAGER, batch, tiny_model, values
 
 from effdet_keras.train.auto_recipe import LONG, TrainingFacts
 from effdet_keras.train.optimizers import Muon
@@ -105,6 +105,27 @@ def test_before_fit_a_compiled_model_has_what_the_reference_trains_with():
     assert model.optimizer.built and model.averages is not None
     model.train_on_batch(*batch())
     assert int(model.optimizer.iterations) == 1
+
+
+@pytest.mark.parametrize(
+    ("arguments", "rate"),
+    [
+        ({}, 0.08 / 64),
+        ({"optimizer": "adamw", "learning_rate": 1e-3, "schedule": "stepwise"}, 1e-3),
+    ],
+)
+def test_before_fit_every_step_trains_at_the_full_rate(arguments, rate):
+    """The schedule is as long as a training whose length nobody knows yet."""
+    model = tiny_model()
+    model.compile(**arguments, run_eagerly=EAGER)
+    (kernel,) = [v for v in model.trainable_variables if "class-predict/bias" in v.path]
+    for step in range(4):
+        assert float(model.optimizer.learning_rate) == pytest.approx(rate)
+        before = values([kernel])[0]
+        model.train_on_batch(*batch())
+        assert int(model.optimizer.iterations) == step + 1
+        model.averages.swap_out()
+        assert (values([kernel])[0] != before).any()
 
 
 def test_a_file_has_the_requested_recipe_until_a_step_is_trained():

@@ -14,6 +14,7 @@ from support.tiny import LITE0, StandIn, tiny_model
 
 import effdet_keras as ek
 from effdet_keras.evaluate.thresholds import ScoreSettings
+from effdet_keras.train.optimizers import steps_done
 from effdet_keras.weights.archive import (
     copy_archive,
     load_archive,
@@ -106,6 +107,18 @@ def test_loading_gives_the_weights_that_were_evaluated(model, file):
         np.testing.assert_array_equal(
             ops.convert_to_numpy(outputs[name]), ops.convert_to_numpy(expected[name])
         )
+
+
+def test_a_new_training_from_an_archive_starts_with_a_new_optimizer(model, file):
+    """Of the weights that were evaluated, and compiled as the file's model was."""
+    loaded = ek.EfficientDet.from_archive(file)
+    assert_equal(loaded.averages.sources, model.averages.values)
+    assert_equal(loaded.averages.values, model.averages.values)
+    assert loaded.settings.requested_recipe.optimizer is not None
+    assert loaded.optimizer.momentum == 0.9
+    assert steps_done(loaded.optimizer) == 0
+    for variable in loaded.optimizer.momentums:
+        np.testing.assert_array_equal(ops.convert_to_numpy(variable), 0.0)
 
 
 def test_a_file_of_model_save_loads_too_but_has_no_info(tmp_path):

@@ -223,9 +223,15 @@ def test_other_weights_forget_the_ranges(tmp_path):
     train(model)
     model.load_weights(tmp_path / "plain.weights.h5")
     assert not model.quantization.is_rounding
-    train(model)
-    model.set_weights(model.get_weights())
-    assert not model.quantization.is_rounding
+
+
+def test_the_weights_that_early_stopping_restores_keep_their_ranges():
+    model = quantized()
+    stopping = keras.callbacks.EarlyStopping("loss", restore_best_weights=True)
+    model.fit(*batch(), batch_size=2, epochs=2, verbose=0, callbacks=[stopping])
+    assert stopping.best_weights is not None
+    assert int(model.quantization.variables[1]) == 2  # steps
+    assert model.quantization.is_rounding and range_of(model).any()
 
 
 def test_the_rate_that_weights_were_trained_with_becomes_a_tenth(tmp_path):
