@@ -389,7 +389,9 @@ class ModelSteps:
 
     def step_variables(self) -> list[keras.Variable]:
         """What a forward pass or a loss may assign, such as batch-norm statistics."""
-        found = [*self.non_trainable_variables, *super().metrics_variables]
+        # Not `metrics_variables`, which on JAX has those of averages and observers too.
+        found = [v for metric in self.metrics for v in metric.variables]
+        found = [*self.non_trainable_variables, *found]
         for owner in (self.quantization, self.moving_normalizer):
             found += [] if owner is None else owner.variables
         if self.adversarial is not None:

@@ -44,7 +44,6 @@ def test_the_norms_of_all_variables_are_those_that_fit_logs_together(tmp_path):
     assert not model.step_observers  # later steps do without
 
 
-@pytest.mark.slow_elsewhere
 def test_norms_are_those_before_clipping(tmp_path):
     model = compiled(clip_norm=1e-3)
     summary = GradientSummary(tmp_path, every=1)
@@ -83,6 +82,18 @@ def test_an_error_in_fit_leaves_no_observer_behind(tmp_path):
         wrong = Stream(batch(label=7))
         model.fit(wrong, verbose=0, callbacks=[InputSummary(tmp_path)])
     assert not model.step_observers
+
+
+def test_no_step_puts_back_what_an_observer_has_kept(tmp_path):
+    """On JAX all that Keras carries through a step was assigned again, old values."""
+    model = compiled()
+    summary = GradientSummary(tmp_path)
+    summary.set_model(model)
+    changed = {id(v) for v in model.step_variables()}
+    assert model.step_observers and not changed & {
+        id(v) for observer in model.step_observers for v in observer.variables
+    }
+    summary.close()
 
 
 def test_a_file_stands_in_the_way_before_training(tmp_path):
