@@ -24,6 +24,7 @@ from effdet_keras._internal.whole_files import put_in_place, remove_file
 from effdet_keras.callbacks.tensorboard import require_writable
 from effdet_keras.errors import check_choice
 from effdet_keras.train.optimizers import steps_done
+from effdet_keras.train.resume import steps_done_in_epoch
 from effdet_keras.weights.archive import copy_archive, read_archive_info, write_archive
 from effdet_keras.weights.checkpoint_files import (
     BEST_FILE,
@@ -187,8 +188,9 @@ class CheckpointArchive(keras.callbacks.Callback):
             self._signals.hold()
 
     def on_train_batch_end(self, batch, logs=None):
-        self._steps_since += batch + 1 - self._step
-        self._step, self._has_trained = batch + 1, True
+        done = steps_done_in_epoch(self, batch)
+        self._steps_since += done - self._step
+        self._step, self._has_trained = done, True
         if self._is_due():
             self._write_within_epoch(logs or {})
         self._signals.release()

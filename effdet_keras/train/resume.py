@@ -79,6 +79,16 @@ def print_resume_message(position: TrainingPosition, epochs: int, verbose: Any) 
         print(f"Resuming at {position}.", flush=True)
 
 
+def steps_done_in_epoch(callback: Any, batch: int) -> int:
+    """How many steps of the epoch are done in `on_train_batch_end(batch)` of a callback.
+
+    With `steps_per_execution` Keras counts the last group of steps as a whole one, also
+    where the data ends within it.
+    """
+    steps = (callback.params or {}).get("steps")
+    return min(batch + 1, steps or batch + 1)
+
+
 class PositionTracker(keras.callbacks.Callback):
     """Tracks the position of the `fit` under way, and resumes from an earlier one.
 
@@ -162,7 +172,7 @@ class PositionTracker(keras.callbacks.Callback):
         self.is_skipping = position is not None and batch < position.step
 
     def on_train_batch_end(self, batch, logs=None):
-        self._step = batch + 1
+        self._step = steps_done_in_epoch(self, batch)
 
     def on_test_begin(self, logs=None):
         self._keep_position_after_steps()  # before Keras resets the metrics
