@@ -57,9 +57,9 @@ class CheckpointArchive(keras.callbacks.Callback):
     `evaluated_weights`: `"averages"`, or `"live"` where the model has none.
 
     `EfficientDet.from_archive(folder, resume=True)` and `fit` go on with the next step
-    (docs/train.md), with what `EarlyStopping` and `ReduceLROnPlateau` have counted. A
-    callback of your own takes part if it has a method `get_state()`, which returns a
-    dict of what JSON has, and `set_state(state)`.
+    (docs/train.md), with what `EarlyStopping` and `ReduceLROnPlateau` have counted, and
+    the best value of `ModelCheckpoint`. A callback of your own takes part if it has a
+    method `get_state()`, which returns a dict of what JSON has, and `set_state(state)`.
 
     Files are whole at every moment, even if the process is killed. If `last.keras` is
     damaged later, `resume=True` takes the newest of the last but one, the best and the
@@ -74,8 +74,9 @@ class CheckpointArchive(keras.callbacks.Callback):
     evaluation, and `last.keras` is written before `fit` raises `KeyboardInterrupt`, or
     for SIGTERM `SystemExit(143)`. A second Ctrl-C does not wait.
 
-    Put it last, behind the callback that computes `monitor`. In an epoch without
-    `monitor` it writes `last.keras` alone.
+    Put it last, behind the callback that computes `monitor`. `fit` calls it behind
+    evaluations and callbacks with a state, such as `EarlyStopping`, wherever it is in
+    the list. In an epoch without `monitor` it writes `last.keras` alone.
 
     Args:
         folder: path of a folder, which is made if need be; or its address, such as
@@ -115,6 +116,7 @@ class CheckpointArchive(keras.callbacks.Callback):
     """
 
     closes_after_fit = True  # `fit` calls `close` also where it ends with an error
+    saves_states = True  # `fit` calls it behind the callbacks whose states it saves
 
     def __init__(
         self,

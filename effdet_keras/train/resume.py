@@ -67,7 +67,7 @@ def position_from_info(info: Mapping[str, Any]) -> TrainingPosition:
 
 
 def print_resume_message(position: TrainingPosition, epochs: int, verbose: Any) -> None:
-    """Prints where a training resumes, or warns that all its epochs are complete."""
+    """Prints where a training resumes, or warns that it was complete or stopped."""
     if position.epoch >= epochs:
         warnings.warn(
             f"The checkpoint is from the end of epoch {position.epoch}, and `epochs` "
@@ -75,7 +75,15 @@ def print_resume_message(position: TrainingPosition, epochs: int, verbose: Any) 
             f"`epochs={position.epoch} + ...`, or `initial_epoch=0` to begin again.",
             stacklevel=3,
         )
-    elif verbose != 0:
+        return
+    if position.is_stopped:
+        warnings.warn(
+            f"A callback, such as `EarlyStopping`, had stopped the training of the "
+            f"checkpoint: `fit` resumes it at {position}, up to `epochs={epochs}`. If it "
+            "is to stay as it is, use the checkpoint, and do not call `fit`.",
+            stacklevel=3,
+        )
+    if verbose != 0:
         print(f"Resuming at {position}.", flush=True)
 
 
