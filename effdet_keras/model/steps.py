@@ -193,6 +193,9 @@ class ModelSteps:
 
         For COCO's numbers see `effdet_keras.callbacks.COCOEvaluation`.
         """
+        if kwargs.get("_use_cached_eval_dataset"):  # of `fit`, which has checked it
+            with self._running_on(x):
+                return super().evaluate(x, y, batch_size=batch_size, **kwargs)
         require_single_process("`evaluate`")
         check_lengths(batch_size=batch_size, **kwargs)
         is_dataset = isinstance(x, DetectionDataset)

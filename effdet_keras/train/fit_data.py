@@ -201,5 +201,7 @@ def _default_epochs(model, dataset, batch_size, steps_per_epoch):
 def _check_validation_data(model, validation_data):
     if isinstance(validation_data, (tuple, list)):
         inputs.check_data(model, *(validation_data[:2] or (None,)))
+        for sample_weight in validation_data[2:]:
+            inputs.refuse_sample_weight(sample_weight)
     elif validation_data is not None:
         inputs.check_data(model, validation_data)
