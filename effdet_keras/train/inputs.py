@@ -384,7 +384,7 @@ def with_checked_pixels(data: Any, context: ErrorContext) -> Any:
 
 
 def with_checked_validation_pixels(validation_data: Any, context: ErrorContext) -> Any:
-    """`with_checked_pixels` of the `validation_data` of `fit`: Keras' tuple, or data."""
+    """`with_checked_pixels` of the `validation_data` of `fit`: a tuple, or data."""
     if not isinstance(validation_data, (list, tuple)):
         return with_checked_pixels(validation_data, context)
     x, *rest = validation_data

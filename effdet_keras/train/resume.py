@@ -78,9 +78,9 @@ def print_resume_message(position: TrainingPosition, epochs: int, verbose: Any) 
         return
     if position.is_stopped:
         warnings.warn(
-            f"A callback, such as `EarlyStopping`, had stopped the training of the "
-            f"checkpoint: `fit` resumes it at {position}, up to `epochs={epochs}`. If it "
-            "is to stay as it is, use the checkpoint, and do not call `fit`.",
+            "A callback, such as `EarlyStopping`, had stopped the training of the "
+            f"checkpoint: `fit` resumes it at {position}, up to `epochs={epochs}`. To "
+            "leave it as it is, use the checkpoint, and do not call `fit`.",
             stacklevel=3,
         )
     if verbose != 0:
@@ -88,7 +88,7 @@ def print_resume_message(position: TrainingPosition, epochs: int, verbose: Any) 
 
 
 def steps_done_in_epoch(callback: Any, batch: int) -> int:
-    """How many steps of the epoch are done in `on_train_batch_end(batch)` of a callback.
+    """How many steps of the epoch are done, in `on_train_batch_end` of a callback.
 
     With `steps_per_execution` Keras counts the last group of steps as a whole one, also
     where the data ends within it.

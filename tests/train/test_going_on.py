@@ -213,7 +213,10 @@ def test_a_training_that_early_stopping_ended_says_so_where_it_is_resumed(tmp_pa
     position = read_archive_info(tmp_path / "last.keras")["training_position"]
     assert position["is_stopped"]
     states = position["callback_states"]
-    assert (states["EarlyStopping"]["wait"], states["EarlyStopping"]["best"]) == (1, 0.5)
+    assert (states["EarlyStopping"]["wait"], states["EarlyStopping"]["best"]) == (
+        1,
+        0.5,
+    )
     assert states["ModelCheckpoint"] == {"best": 0.5}
     best = (tmp_path / "best.weights.h5").read_bytes()
     rest = EfficientDet.from_archive(tmp_path, resume=True)
