@@ -24,6 +24,7 @@ from effdet_keras._internal.whole_files import put_in_place, remove_file
 from effdet_keras.callbacks.tensorboard import require_writable
 from effdet_keras.errors import check_choice
 from effdet_keras.train.optimizers import steps_done
+from effdet_keras.train.resume import steps_done_in_epoch
 from effdet_keras.weights.archive import copy_archive, read_archive_info, write_archive
 from effdet_keras.weights.checkpoint_files import (
     BEST_FILE,
@@ -56,9 +57,9 @@ class CheckpointArchive(keras.callbacks.Callback):
     `evaluated_weights`: `"averages"`, or `"live"` where the model has none.
 
     `EfficientDet.from_archive(folder, resume=True)` and `fit` go on with the next step
-    (docs/train.md), with what `EarlyStopping` and `ReduceLROnPlateau` have counted. A
-    callback of your own takes part if it has a method `get_state()`, which returns a
-    dict of what JSON has, and `set_state(state)`.
+    (docs/train.md), with what `EarlyStopping` and `ReduceLROnPlateau` have counted, and
+    the best value of `ModelCheckpoint`. A callback of your own takes part if it has a
+    method `get_state()`, which returns a dict of what JSON has, and `set_state(state)`.
 
     Files are whole at every moment, even if the process is killed. If `last.keras` is
     damaged later, `resume=True` takes the newest of the last but one, the best and the
@@ -73,8 +74,9 @@ class CheckpointArchive(keras.callbacks.Callback):
     evaluation, and `last.keras` is written before `fit` raises `KeyboardInterrupt`, or
     for SIGTERM `SystemExit(143)`. A second Ctrl-C does not wait.
 
-    Put it last, behind the callback that computes `monitor`. In an epoch without
-    `monitor` it writes `last.keras` alone.
+    Put it last, behind the callback that computes `monitor`. `fit` calls it behind
+    evaluations and callbacks with a state, such as `EarlyStopping`, wherever it is in
+    the list. In an epoch without `monitor` it writes `last.keras` alone.
 
     Args:
         folder: path of a folder, which is made if need be; or its address, such as
@@ -114,6 +116,7 @@ class CheckpointArchive(keras.callbacks.Callback):
     """
 
     closes_after_fit = True  # `fit` calls `close` also where it ends with an error
+    saves_states = True  # `fit` calls it behind the callbacks whose states it saves
 
     def __init__(
         self,
@@ -187,8 +190,9 @@ class CheckpointArchive(keras.callbacks.Callback):
             self._signals.hold()
 
     def on_train_batch_end(self, batch, logs=None):
-        self._steps_since += batch + 1 - self._step
-        self._step, self._has_trained = batch + 1, True
+        done = steps_done_in_epoch(self, batch)
+        self._steps_since += done - self._step
+        self._step, self._has_trained = done, True
         if self._is_due():
             self._write_within_epoch(logs or {})
         self._signals.release()

@@ -14,7 +14,7 @@ from effdet_keras.detect.evaluate import (
     diagnose_low_ap,
     evaluate,
 )
-from effdet_keras.errors import InvalidValueError, check_argument
+from effdet_keras.errors import InvalidValueError
 from effdet_keras.evaluate.coco import COCOMetric, results_of_metric
 from effdet_keras.evaluate.diagnosis import ENOUGH_STEPS, NUM_IMAGES
 from effdet_keras.evaluate.image_result import UNMEASURED
@@ -49,8 +49,9 @@ class COCOEvaluation(keras.callbacks.Callback):
             the input, and `labels` `[B, M]`, -1 in padding rows; and, if you like, of
             `image_id`, ints `[B]`; `image_scale`, floats `[B]`, pixels of the image per
             pixel of the input; and `is_crowd`, bools `[B, M]`.
-        every: int, the number of epochs from one evaluation to the next. The last
-            epoch of `fit` is always evaluated.
+        every: int, the number of epochs from one evaluation to the next. The last of
+            the `epochs` of `fit` is always evaluated; one in which a callback ends the
+            training, such as `EarlyStopping`, only where it is its turn.
         batch_size: int, the number of images per batch, where the dataset has no
             batches of its own.
         verbose: bool, whether to show progress and the table of numbers after each
@@ -94,8 +95,6 @@ class COCOEvaluation(keras.callbacks.Callback):
         is_dataset = isinstance(dataset, DetectionDataset)
         if is_dataset and len(dataset) == 0:
             raise InvalidValueError("`COCOEvaluation` needs a dataset with images")
-        check_argument(every >= 1, "every", every, "a number of epochs, 1 or more")
-        check_argument(batch_size >= 1, "batch_size", batch_size, "1 or more")
         self.dataset = dataset
         self.every = every
         self.batch_size = batch_size

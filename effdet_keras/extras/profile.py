@@ -9,6 +9,7 @@ import keras
 
 from effdet_keras._internal.backend import require_tensorflow
 from effdet_keras._internal.optional_imports import tensorflow
+from effdet_keras.train.resume import steps_done_in_epoch
 
 
 class ProfiledSteps(keras.callbacks.Callback):
@@ -44,7 +45,8 @@ class ProfiledSteps(keras.callbacks.Callback):
             self._step.__enter__()
 
     def on_train_batch_end(self, batch: int, logs: dict | None = None) -> None:
-        before, self._done = self._done, self._before + batch + 1
+        before = self._done
+        self._done = self._before + steps_done_in_epoch(self, batch)
         if self._is_running:
             self._end_step()
             self.traced += range(before + 1, self._done + 1)

@@ -14,6 +14,7 @@ from effdet_keras.callbacks.tensorboard import TensorBoardWriter
 from effdet_keras.errors import check_argument
 from effdet_keras.labels import BACKGROUND
 from effdet_keras.train.optimizers import l2_loss, steps_done
+from effdet_keras.train.resume import steps_done_in_epoch
 from effdet_keras.visualize import draw_boxes
 
 _MOST_BOXES = 100  # drawn of one image
@@ -58,7 +59,8 @@ class _StepSummary(keras.callbacks.Callback):
     def on_train_batch_end(self, batch, logs=None):
         # Several, with `steps_per_execution`. The optimizer is not asked: on JAX that
         # takes all variables out of the step.
-        before, self._done = self._done, self._done + batch - self._first + 1
+        count = steps_done_in_epoch(self, batch) - self._first
+        before, self._done = self._done, self._done + count
         if before // self.every != self._done // self.every:
             self._write(self._writer, self._done)
 

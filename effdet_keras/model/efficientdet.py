@@ -390,14 +390,21 @@ class EfficientDet(
         )
         self._resume_position = None  # the next `fit` does not resume
         self.score_settings = None  # an evaluation of other weights chose them
+        validation_context = inputs.ErrorContext()
         # At the end, also after an error, the averages become the model's weights.
         with (
             self._training_on(data.x, tracker, data.dataset),
+            validation_context.plain_errors(),
             close_after_fit(callbacks),
         ):
             batches = data.x
             if data.dataset is None:  # pixels that are not read from files
                 batches = inputs.with_checked_pixels(batches, self._error_context)
+            validation_batches = data.validation_data
+            if not isinstance(validation_data, DetectionDataset):
+                validation_batches = inputs.with_checked_validation_pixels(
+                    validation_batches, validation_context
+                )
             return super().fit(
                 self.distribute_fit_data(batches),
                 data.y,
@@ -405,7 +412,7 @@ class EfficientDet(
                 epochs=data.epochs,
                 verbose=0 if verbose == "auto" else verbose,
                 callbacks=callbacks,
-                validation_data=data.validation_data,
+                validation_data=validation_batches,
                 shuffle=data.shuffle,
                 initial_epoch=data.initial_epoch,
                 steps_per_epoch=data.steps_per_epoch,

@@ -21,6 +21,7 @@ from effdet_keras.images import SPARSE, check_pixels
 from effdet_keras.labels import IGNORE
 from effdet_keras.network.batch_norm import STATISTICS
 from effdet_keras.train import auto_recipe
+from effdet_keras.train.averages import weights_as_before
 from effdet_keras.train.fit_data import DEFAULT_BATCH_SIZE, in_batches
 from effdet_keras.train.inputs import (
     ErrorContext,
@@ -192,12 +193,15 @@ class ModelSteps:
 
         For COCO's numbers see `effdet_keras.callbacks.COCOEvaluation`.
         """
+        if kwargs.get("_use_cached_eval_dataset"):  # of `fit`, which has checked it
+            with self._running_on(x):
+                return super().evaluate(x, y, batch_size=batch_size, **kwargs)
         require_single_process("`evaluate`")
         check_lengths(batch_size=batch_size, **kwargs)
         is_dataset = isinstance(x, DetectionDataset)
         x, batch_size = in_batches(self, x, batch_size)
         check_data(self, x, y)
-        with self._running_on(x):
+        with self._running_on(x), weights_as_before(self.averages):
             if not is_dataset:
                 x = with_checked_pixels(x, self._error_context)
             return super().evaluate(x, y, batch_size=batch_size, **kwargs)

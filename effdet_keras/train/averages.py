@@ -300,7 +300,8 @@ class SwapEMA(keras.callbacks.Callback):
     step. `fit` adds it to a model with moving averages, in front of all other
     callbacks, so that their `on_epoch_end`, `on_test_...` and `on_train_end` find the
     averages; one that it is given takes that place. `evaluate(...,
-    callbacks=[SwapEMA()])` puts the averages in place, too.
+    callbacks=[SwapEMA()])` sees the averages too, and puts back what was in place, also
+    between two steps of a training.
 
     Example:
         >>> from effdet_keras.model.efficientdet import EfficientDet
@@ -337,3 +338,18 @@ def evaluated_weights(model):
     averages = getattr(model, "averages", None)
     with contextlib.nullcontext() if averages is None else averages.swapped():
         yield "live" if averages is None else "averages"
+
+
+@contextlib.contextmanager
+def weights_as_before(averages):
+    """Context that swaps out what a callback swaps in and leaves in place.
+
+    `SwapEMA` does in `evaluate`, where no step of `fit` swaps again. `averages` are
+    `WeightAverages`, or None.
+    """
+    stays = averages is None or averages.is_swapped
+    try:
+        yield
+    finally:
+        if not stays:
+            averages.swap_out()

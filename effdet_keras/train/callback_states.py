@@ -13,10 +13,18 @@ import keras
 # Keras' own callbacks have no `get_state`: these attributes are all they change.
 _KERAS_ATTRIBUTES = {
     keras.callbacks.EarlyStopping: ("wait", "best", "best_epoch", "stopped_epoch"),
+    keras.callbacks.ModelCheckpoint: ("best",),
     keras.callbacks.ReduceLROnPlateau: ("wait", "best", "cooldown_counter"),
 }
 # States are stored under the name of the class. Older checkpoints have the old name.
 _FORMER_NAMES = {"EpochLogger": "EpochLines"}
+
+
+def has_state(callback: Any) -> bool:
+    """Whether checkpoints keep what the callback has counted."""
+    return hasattr(callback, "get_state") or isinstance(
+        callback, tuple(_KERAS_ATTRIBUTES)
+    )
 
 
 def get_callback_states(callbacks: Sequence[Any]) -> dict[str, dict]:

@@ -10,6 +10,8 @@ from typing import Any
 
 import keras
 
+from effdet_keras.train.resume import steps_done_in_epoch
+
 _LOSSES = ("loss", "val_loss")
 _METRICS = ("AP", "AP50", "mIoU")
 _BEST = "AP"  # the metric whose highest value, and its epoch, is in the line
@@ -38,7 +40,8 @@ class EpochLogger(keras.callbacks.Callback):
         self._shown = now
         steps = self.params.get("steps")
         loss = (logs or {}).get("loss")
-        text = f"{self._title}  step {batch + 1}{f'/{steps}' if steps else ''}"
+        step = steps_done_in_epoch(self, batch)
+        text = f"{self._title}  step {step}{f'/{steps}' if steps else ''}"
         text += "" if loss is None else f"  loss {float(loss):.4g}"
         print(f"\r{text:<60}", end="", flush=True)
 

@@ -10,6 +10,7 @@ import keras
 
 from effdet_keras.errors import InvalidTypeError, require
 from effdet_keras.train.averages import SwapEMA
+from effdet_keras.train.callback_states import has_state
 from effdet_keras.train.data_order import DataOrder
 from effdet_keras.train.epoch_logger import EpochLogger
 from effdet_keras.train.fit_data import TrainingData
@@ -26,7 +27,7 @@ def assemble_callbacks(
 
     1. `tracker`, which knows the position of the training that the others save;
     2. `SwapEMA`, so that all others find the averages in the model;
-    3. the user's, evaluations first;
+    3. the user's, evaluations first, and checkpoints behind the states they save;
     4. `EpochLogger`, so that what the others add to the logs is in its line.
 
     Args:
@@ -71,13 +72,18 @@ def user_callbacks(callbacks: Any) -> list[keras.callbacks.Callback]:
     """The callbacks that the user passed to `fit`, but for those that `fit` adds.
 
     Evaluations come first, whose metrics the others monitor and log: Keras calls
-    callbacks in the order of the list, and those before would find no `AP`.
+    callbacks in the order of the list, and those before would find no `AP`. Checkpoints
+    come behind all callbacks whose states they save, such as `EarlyStopping`: else a
+    state would lack the epoch that the checkpoint is of.
     """
     users = [
         c for c in flatten_callbacks(callbacks) if not isinstance(c, _ADDED_BY_FIT)
     ]
     # `sorted` is stable: the others keep their order.
-    return sorted(users, key=lambda c: not getattr(c, "evaluates", False))
+    users = sorted(users, key=lambda c: not getattr(c, "evaluates", False))
+    end = max((n for n, c in enumerate(users, 1) if has_state(c)), default=0)
+    early = [c for c in users[:end] if getattr(c, "saves_states", False)]
+    return [*(c for c in users[:end] if c not in early), *early, *users[end:]]
 
 
 def flatten_callbacks(callbacks: Any) -> list[keras.callbacks.Callback]:

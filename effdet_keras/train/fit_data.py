@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import warnings
 from typing import Any
 
 from effdet_keras.data.dataset import DetectionDataset
@@ -77,6 +78,7 @@ def prepare_training_data(
     Raises:
         ValueError, TypeError: If the model cannot be trained on the data.
     """
+    steps_per_epoch = _in_whole_executions(model, steps_per_epoch)
     if validation_split and validation_data is None:
         x, y, validation_data = inputs.split_validation(x, y, validation_split)
     if validation_data is not None:
@@ -158,6 +160,20 @@ def in_batches(
     return model.batches(data, size, training=training, **options), None
 
 
+def _in_whole_executions(model, steps_per_epoch):
+    """`steps_per_epoch` as Keras trains it: a multiple of `steps_per_execution`."""
+    group = model.steps_per_execution
+    if steps_per_epoch is None or steps_per_epoch % group == 0:
+        return steps_per_epoch
+    whole = -(-steps_per_epoch // group) * group
+    warnings.warn(
+        f"An epoch has {whole} steps, not `steps_per_epoch={steps_per_epoch}`: Keras "
+        f"trains `steps_per_execution={group}` at once. Pass a multiple of it.",
+        stacklevel=4,
+    )
+    return whole
+
+
 def _auto_fields(dataset, batch_size, epochs):
     """The names of the arguments that `fit` chooses, because it makes the batches."""
     if dataset is None:
@@ -185,5 +201,7 @@ def _default_epochs(model, dataset, batch_size, steps_per_epoch):
 def _check_validation_data(model, validation_data):
     if isinstance(validation_data, (tuple, list)):
         inputs.check_data(model, *(validation_data[:2] or (None,)))
+        for sample_weight in validation_data[2:]:
+            inputs.refuse_sample_weight(sample_weight)
     elif validation_data is not None:
         inputs.check_data(model, validation_data)

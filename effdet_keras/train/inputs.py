@@ -235,8 +235,7 @@ def _is_ragged(values):
 def check_truth(truth, sample_weight, config):
     """Raises ValueError unless the ground truth of a batch has what the heads need."""
     refuse_other_forms(None, truth)
-    rule = "`EfficientDet` takes no `sample_weight`: the ground truth has `weights`"
-    require(sample_weight is None, rule, type=type(sample_weight))
+    refuse_sample_weight(sample_weight)
     keys = set(truth if isinstance(truth, dict) else ())
     require(
         "masks" in keys or not config.has_segmentation,
@@ -251,6 +250,12 @@ def check_truth(truth, sample_weight, config):
         "pixels) and 'labels' `[B, M]` (-1 is padding)",
         keys=sorted(keys) or type(truth),
     )
+
+
+def refuse_sample_weight(sample_weight: Any) -> None:
+    """Raises ValueError where Keras was given weights of images."""
+    rule = "`EfficientDet` takes no `sample_weight`: the ground truth has `weights`"
+    require(sample_weight is None, rule, type=type(sample_weight))
 
 
 def batch_size_and_steps(x, batch_size, steps_per_epoch, *, must_know=True):
@@ -376,6 +381,14 @@ def with_checked_pixels(data: Any, context: ErrorContext) -> Any:
         if hasattr(example, "shape"):
             context.check_pixels(example, "the first image")
     return data
+
+
+def with_checked_validation_pixels(validation_data: Any, context: ErrorContext) -> Any:
+    """`with_checked_pixels` of the `validation_data` of `fit`: a tuple, or data."""
+    if not isinstance(validation_data, (list, tuple)):
+        return with_checked_pixels(validation_data, context)
+    x, *rest = validation_data
+    return (with_checked_pixels(x, context), *rest)
 
 
 def _images_of(batch):

@@ -67,7 +67,7 @@ def position_from_info(info: Mapping[str, Any]) -> TrainingPosition:
 
 
 def print_resume_message(position: TrainingPosition, epochs: int, verbose: Any) -> None:
-    """Prints where a training resumes, or warns that all its epochs are complete."""
+    """Prints where a training resumes, or warns that it was complete or stopped."""
     if position.epoch >= epochs:
         warnings.warn(
             f"The checkpoint is from the end of epoch {position.epoch}, and `epochs` "
@@ -75,8 +75,26 @@ def print_resume_message(position: TrainingPosition, epochs: int, verbose: Any) 
             f"`epochs={position.epoch} + ...`, or `initial_epoch=0` to begin again.",
             stacklevel=3,
         )
-    elif verbose != 0:
+        return
+    if position.is_stopped:
+        warnings.warn(
+            "A callback, such as `EarlyStopping`, had stopped the training of the "
+            f"checkpoint: `fit` resumes it at {position}, up to `epochs={epochs}`. To "
+            "leave it as it is, use the checkpoint, and do not call `fit`.",
+            stacklevel=3,
+        )
+    if verbose != 0:
         print(f"Resuming at {position}.", flush=True)
+
+
+def steps_done_in_epoch(callback: Any, batch: int) -> int:
+    """How many steps of the epoch are done, in `on_train_batch_end` of a callback.
+
+    With `steps_per_execution` Keras counts the last group of steps as a whole one, also
+    where the data ends within it.
+    """
+    steps = (callback.params or {}).get("steps")
+    return min(batch + 1, steps or batch + 1)
 
 
 class PositionTracker(keras.callbacks.Callback):
@@ -162,7 +180,7 @@ class PositionTracker(keras.callbacks.Callback):
         self.is_skipping = position is not None and batch < position.step
 
     def on_train_batch_end(self, batch, logs=None):
-        self._step = batch + 1
+        self._step = steps_done_in_epoch(self, batch)
 
     def on_test_begin(self, logs=None):
         self._keep_position_after_steps()  # before Keras resets the metrics

@@ -199,3 +199,39 @@ def test_of_older_ones_one_every_few_hours_stays(
     found = epochs_in(tmp_path)
     assert found.pop("last") == 10
     assert found == {f"step-{epoch:08d}": epoch + 1 for epoch in expected}
+
+
+class Positions(keras.callbacks.Callback):
+    """The steps at which the archive before it has written its last file."""
+
+    def __init__(self, folder):
+        super().__init__()
+        self.path, self.steps = folder / "last.keras", []
+
+    def on_train_batch_end(self, batch, logs=None):
+        position = read_archive_info(self.path)["training_position"]
+        self.steps.append((position["step"], position["total_steps"]))
+
+
+def test_the_last_group_of_an_epoch_may_have_fewer_steps(tmp_path):
+    """Keras counts it as a whole one: two groups of 2 for 3 steps."""
+    model = tiny_model()
+    sgd = keras.optimizers.SGD(1e-3)
+    model.compile(sgd, ema_decay=None, run_eagerly=EAGER, steps_per_execution=2)
+    archive = CheckpointArchive(tmp_path, None, verbose=False, save_every_steps=1)
+    positions = Positions(tmp_path)
+    model.fit(
+        *batch(3), batch_size=1, epochs=2, verbose=0, callbacks=[archive, positions]
+    )
+    assert positions.steps == [(2, 2), (3, 3), (2, 5), (3, 6)]
+    with pytest.warns(UserWarning, match="has 4 steps, not `steps_per_epoch=3`"):
+        model.fit(
+            *batch(1),
+            batch_size=1,
+            steps_per_epoch=3,
+            initial_epoch=2,
+            epochs=3,
+            verbose=0,
+            callbacks=[archive, positions],
+        )
+    assert positions.steps[4:] == [(2, 8), (4, 10)]

@@ -67,6 +67,43 @@ def test_training_after_an_interrupted_validation_goes_on_from_its_own_weights(
     assert_equal(started, own)
 
 
+class EvaluateWithin(keras.callbacks.Callback):
+    """Evaluates the averages after each step, and has the weights that follow."""
+
+    def __init__(self, data, swap):
+        super().__init__()
+        self.data, self.swap, self.pairs = data, swap, []
+
+    def on_train_batch_end(self, batch, logs=None):
+        before = self.model.get_weights()
+        loss(self.model, self.data, callbacks=[self.swap])
+        self.pairs.append((before, self.model.get_weights()))
+
+
+def test_an_evaluation_between_two_steps_of_fit_leaves_the_weights_of_training(
+    model, train
+):
+    spread(model)
+    within = EvaluateWithin(train, SwapEMA())
+    fit(model, train, callbacks=[within])
+    assert len(within.pairs) == 2 and model.averages.is_swapped
+    for before, after in within.pairs:
+        assert_equal(before, after)
+
+
+def test_an_evaluation_outside_of_fit_sees_the_averages_and_puts_them_back(
+    model, train
+):
+    spread(model)
+    before = model.get_weights()
+    found = loss(model, train, callbacks=[SwapEMA()])
+    assert not model.averages.is_swapped
+    assert_equal(model.get_weights(), before)
+    with model.averages.swapped():  # they stay where they were before
+        assert loss(model, train, callbacks=[SwapEMA()]) == found
+        assert model.averages.is_swapped
+
+
 def test_evaluated_weights_are_the_averages_and_go_back(model):
     spread(model)
     before = model.get_weights()

@@ -50,6 +50,12 @@ def test_steps_are_counted_over_the_epochs(traced, tmp_path, capsys):
     assert f"Trace of the steps 3 to 6: {tmp_path}" in capsys.readouterr().out
 
 
+def test_the_last_group_of_an_epoch_may_have_fewer_steps(traced, tmp_path):
+    steps = ProfiledSteps(4, 7, tmp_path)
+    fit(steps, steps_per_execution=3)  # of four steps: three, and one
+    assert steps.traced == [4, 5, 6, 7]
+
+
 def test_a_training_that_ends_before_says_what_there_is(traced, tmp_path, capsys):
     fit(ProfiledSteps(7, 20, tmp_path))
     assert traced == ["start", 7, 8, "stop"]

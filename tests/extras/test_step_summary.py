@@ -56,7 +56,6 @@ def test_a_step_leaves_what_an_observer_notes():
     assert not noted & {id(v) for v in model.step_variables()}
 
 
-@pytest.mark.slow_elsewhere
 def test_norms_are_those_before_clipping(tmp_path):
     model = compiled(clip_norm=1e-3)
     summary = GradientSummary(tmp_path, every=1)

@@ -22,7 +22,8 @@ def new():
     stopping = keras.callbacks.EarlyStopping("AP", mode="max", patience=3)
     other = keras.callbacks.EarlyStopping("loss", mode="min")
     lower = keras.callbacks.ReduceLROnPlateau("AP", mode="max")
-    callbacks = [stopping, other, lower, Counting(), EpochLogger(), object()]
+    best = keras.callbacks.ModelCheckpoint("best.keras", "AP", mode="max")
+    callbacks = [stopping, other, lower, Counting(), EpochLogger(), best, object()]
     for callback in callbacks[:-1]:
         callback.set_model(keras.Sequential())
         callback.set_params({"epochs": 9})
@@ -32,11 +33,11 @@ def new():
 
 def test_each_callback_gets_what_one_of_its_name_had():
     before, after = new(), new()
-    stopping, _, lower, counting, lines, _ = before
+    stopping, _, lower, counting, lines, best, _ = before
     for epoch, ap in enumerate([0.5, 0.4, 0.3]):
         stopping.on_epoch_end(epoch, {"AP": ap})
         lines.record_epoch(epoch, {"AP": ap})
-    lower.wait, counting.count = 4, 7
+    lower.wait, counting.count, best.best = 4, 7, 0.5
     states = json.loads(json.dumps(get_callback_states(before)))
     assert set(states["EarlyStopping_2"]) == {"wait", "best_epoch", "stopped_epoch"}
     set_callback_states(after, states)
@@ -44,6 +45,7 @@ def test_each_callback_gets_what_one_of_its_name_had():
     assert after[1].best is None and after[2].wait == 4
     assert after[2].best == before[2].best and after[3].count == 7
     assert after[4].get_state() == {"best": (0.5, 1)}
+    assert after[5].best == 0.5
 
 
 class CountingLogger(Counting):

@@ -41,6 +41,21 @@ def test_evaluations_come_first_and_the_others_keep_their_order():
     assert COCOEvaluation.evaluates
 
 
+def test_checkpoints_come_behind_the_callbacks_whose_states_they_save(tmp_path):
+    """Or what `EarlyStopping` had counted would be that of the epoch before."""
+    archive = CheckpointArchive(tmp_path)
+    stopping = keras.callbacks.EarlyStopping("AP")
+    evaluation, upload = (keras.callbacks.Callback() for _ in range(2))
+    evaluation.evaluates = True
+    for given, expected in (
+        ([archive, stopping, evaluation], [evaluation, stopping, archive]),
+        ([archive, upload, stopping], [upload, stopping, archive]),
+        ([stopping, archive, upload], [stopping, archive, upload]),
+        ([archive, upload], [archive, upload]),  # who copies its files comes behind
+    ):
+        assert user_callbacks(given) == expected
+
+
 def test_the_averages_are_swapped_by_the_callback_that_is_given_or_by_a_new_one():
     model, given = types.SimpleNamespace(averages=object()), SwapEMA()
     assert ema_callbacks(model, [keras.callbacks.Callback(), given]) == [given]

@@ -192,3 +192,36 @@ def test_an_archive_of_before_goes_on_with_the_best_ap_of_its_epoch_lines(
     model = EfficientDet.from_archive(tmp_path, resume=True)
     model.fit(*data, epochs=2, callbacks=[Evaluating(aps)])
     assert "AP 0.250  best AP 0.500 (epoch 1)" in capsys.readouterr().out
+
+
+def test_a_training_that_early_stopping_ended_says_so_where_it_is_resumed(tmp_path):
+    def new_callbacks():
+        stopping = keras.callbacks.EarlyStopping("AP", mode="max", patience=1)
+        archive = CheckpointArchive(tmp_path, verbose=False)
+        best = keras.callbacks.ModelCheckpoint(
+            tmp_path / "best.weights.h5",
+            "AP",
+            mode="max",
+            save_best_only=True,
+            save_weights_only=True,
+        )
+        return [archive, stopping, best, Evaluating([0.5, 0.25, 0.3, 0.4])]
+
+    model, data = new_model(), batch(2)
+    whole = model.fit(*data, epochs=4, verbose=0, callbacks=new_callbacks())
+    assert whole.epoch == [0, 1]
+    position = read_archive_info(tmp_path / "last.keras")["training_position"]
+    assert position["is_stopped"]
+    states = position["callback_states"]
+    assert (states["EarlyStopping"]["wait"], states["EarlyStopping"]["best"]) == (
+        1,
+        0.5,
+    )
+    assert states["ModelCheckpoint"] == {"best": 0.5}
+    best = (tmp_path / "best.weights.h5").read_bytes()
+    rest = EfficientDet.from_archive(tmp_path, resume=True)
+    with pytest.warns(UserWarning, match="had stopped the training") as warned:
+        history = rest.fit(*data, epochs=4, verbose=0, callbacks=new_callbacks())
+    assert [w for w in warned if "epoch 3, up to `epochs=4`" in str(w.message)]
+    assert history.epoch == [2]  # no better than the best: it stops again
+    assert (tmp_path / "best.weights.h5").read_bytes() == best

@@ -345,6 +345,58 @@ def test_validation_data_that_is_empty_is_refused(model):
         model.fit(*batch(), verbose=0, validation_data=())
 
 
+def with_pixels(kind, factor):
+    images, truth = batch()
+    images = images * factor
+    if kind == "arrays":
+        return images, truth
+    if kind == "a PyDataset":
+        return Stream((images, truth))
+    if kind == "a generator":
+        return (pair for pair in [(images, truth)])
+    tf = pytest.importorskip("tensorflow")
+    return tf.data.Dataset.from_tensors((images, truth))
+
+
+@pytest.mark.parametrize("kind", ["arrays", "a PyDataset", "a generator", "tf.data"])
+def test_pixels_of_validation_data_are_checked_in_fit(compiled, kind):
+    fractions, of_16_bits = (with_pixels(kind, factor) for factor in (1 / 255, 256.0))
+    with pytest.warns(UserWarning, match="Multiply fractions by 255"):
+        compiled.fit(*batch(), verbose=0, validation_data=fractions)
+    with pytest.raises(ValueError, match="0 to 255") as error:
+        compiled.fit(*batch(), verbose=0, validation_data=of_16_bits)
+    assert "did not change the model" not in str(error.value)  # the training did
+
+
+def test_weights_of_validation_images_are_refused_before_training(compiled):
+    before = int(compiled.optimizer.iterations)
+    with pytest.raises(ValueError, match="takes no `sample_weight`"):
+        compiled.fit(*batch(), verbose=0, validation_data=(*batch(), np.ones(2)))
+    assert int(compiled.optimizer.iterations) == before
+    compiled.fit(*batch(), verbose=0, validation_data=(*batch(), None))
+
+
+class CountingStream(Stream):
+    drawn = 0
+
+    def __getitem__(self, index):
+        self.drawn += 1
+        return super().__getitem__(index)
+
+
+def test_validation_data_is_checked_once_and_not_in_each_epoch(compiled, monkeypatch):
+    def drawn(epochs):
+        stream = CountingStream(batch(), batch())
+        compiled.fit(*batch(), epochs=epochs, verbose=0, validation_data=stream)
+        return stream.drawn
+
+    assert drawn(4) - drawn(2) == 2 * 2  # two batches in each epoch, and no more
+    monkeypatch.setattr(inputs, "explain_batch", lambda *_: checked.append(1))
+    checked = []
+    compiled.fit(*batch(), epochs=3, verbose=0, validation_data=batch())
+    assert len(checked) == 2  # the ground truth of the training, and of the validation
+
+
 # Batches of other libraries.
 
 

@@ -98,3 +98,27 @@ assert_equal(before, everything(model))
 def test_replicas_refuse_together():
     """Also the one whose half of the batch was fine."""
     programs.run_alone("-c", _REPLICAS)
+
+
+@pytest.mark.skipif(keras.backend.backend() != "jax", reason="of train/functions/jax")
+def test_of_several_steps_at_once_no_batch_is_blamed():
+    """All have run before anybody sees that one of them was not finite."""
+    model = tiny_model()
+    model.compile(keras.optimizers.SGD(1e-3), steps_per_execution=2)
+
+    def both_steps(state, iterator):
+        assert len([next(iterator), next(iterator)]) == 2
+        return {"loss": np.nan}, state
+
+    images, truth = batch()
+    named = [(images, {**truth, "image_id": np.array([n, n])}) for n in (11, 22)]
+    state = model._get_jax_state(
+        trainable_variables=True,
+        non_trainable_variables=True,
+        optimizer_variables=True,
+        metrics_variables=True,
+    )
+    run = model._with_finite_check(both_steps, is_training=True)
+    with pytest.raises(FloatingPointError, match="one of those that ran with it") as e:
+        run(state, iter(named))
+    assert "22" not in str(e.value)

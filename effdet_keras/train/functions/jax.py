@@ -49,7 +49,9 @@ class JAXFunctions(TrainingDefaults):
                 raise
             if not np.all(np.isfinite(logs["loss"])):
                 self._put_back(new_state, is_training)
-                data = jax.tree.map(local_part, last_batch[0])
+                # Of several steps all have run: nobody can name the batch.
+                is_known = self.steps_per_execution == 1
+                data = jax.tree.map(local_part, last_batch[0]) if is_known else None
                 self.check_loss(math.nan, data, is_training=is_training)
             return logs, new_state
 
