@@ -20,6 +20,7 @@ from effdet_keras._internal.whole_files import is_remote
 from effdet_keras._internal.yaml_text import load_yaml, read_text
 from effdet_keras.data.formats import reading
 from effdet_keras.data.formats.dataset_files import (
+    NO_DATA_FOLDERS,
     is_visible,
     names_in,
     role_of_split,
@@ -520,6 +521,7 @@ def _any_folder_layout(path):
         _parts_layout,
         _split_layout,
         _flat_layout,
+        _named_folders_layout,
         _pair_layout,
         _inner_layout,
         _scattered_layout,
@@ -610,6 +612,7 @@ def _split_layout(path):
         or _split_of_parts(folder)
         or _inner_layout(folder)
         or _parts_in_folders(folder)
+        or _flat_folders_layout(folder)
         for folder in folders
     }
     layouts = {folder: layout for folder, layout in layouts.items() if layout}
@@ -622,7 +625,8 @@ def _split_layout(path):
     }
     is_flat = any(layout.is_flat for layout in layouts.values())
     pairs = {k: v for la in layouts.values() for k, v in la.label_folders.items()}
-    return Layout(path, splits, is_flat=is_flat, label_folders=pairs)
+    notes = tuple(note for layout in layouts.values() for note in layout.notes)
+    return Layout(path, splits, notes=notes, is_flat=is_flat, label_folders=pairs)
 
 
 def _split_of_parts(folder):
@@ -660,6 +664,39 @@ def _flat_layout(path):
     return Layout(path, {reading.ONE_SPLIT: [path]}, is_flat=True)
 
 
+def _flat_folders_layout(path):
+    """The layout of several folders with images and their txt files each, or None.
+
+    So are clips of a video, and images of one class each, which share the numbers of
+    the classes: no two of their lists of names say otherwise.
+    """
+    folders = visible_folders(path)
+    folders = [f for f in folders if f.name.lower() not in NO_DATA_FOLDERS]
+    flat = [folder for folder in folders if _flat_layout(folder)]
+    if len(flat) < 2 or not _go_together([_list_in(folder)[0] for folder in flat]):
+        return None
+    others = [f.name for f in folders if f not in flat and _has_image(f)]
+    detail = (
+        f"the folders {others} of {str(path)!r} are left out: no image there has a txt "
+        f"file beside it, as those of {flat[0].name!r} have"
+    )
+    notes = (("images without txt file", str(path), detail),) if others else ()
+    return Layout(path, {reading.ONE_SPLIT: flat}, notes=notes, is_flat=True)
+
+
+def _named_folders_layout(path):
+    """The layout of such folders where a list names their classes, or None.
+
+    Without one, the same number may be of another class in another folder.
+    """
+    layout = _flat_folders_layout(path)
+    if layout is None:
+        return None
+    folders = layout.splits[reading.ONE_SPLIT]
+    is_named = all(_list_in(folder)[0] for folder in folders)
+    return layout if is_named or find_names([path], path)[0] else None
+
+
 def _pair_layout(path):
     """The layout of two folders whose files have the same names, or None."""
     stems, folders = {}, visible_folders(path)
@@ -676,6 +713,9 @@ def _pair_layout(path):
         for labels in stems:
             same = stems[images][0] & stems[labels][1]
             if images == labels or not 2 * len(same) > len(stems[labels][1]) > 0:
+                continue
+            own = stems[labels][0] & stems[labels][1]
+            if 2 * len(own) > len(stems[labels][1]):  # of the images beside them
                 continue
             if _are_labels([labels / f"{stem}.txt" for stem in sorted(same)]):
                 pairs = {images: labels}
@@ -1093,19 +1133,38 @@ def find_names(places: Iterable[Any], folder: Any) -> tuple[tuple[str, ...], Any
     folders += [base / name for base in (folder, *around) for name in _NAME_FOLDERS]
     for place in dict.fromkeys(folders):
         is_beyond = place == folder.parent and place not in around
-        usual = _NAME_FILES[:2] if is_beyond else _NAME_FILES
-        files = [place / name for name in usual]
-        if not is_beyond:
-            files += visible_files(place, ".names", ".labels", ".pbtxt")
-        for file in files:
-            names = _names_in_file(file) if file.is_file() else ()
-            if names:
-                return names, file
-        for file in [] if is_beyond else visible_files(place, ".yaml", ".yml"):
-            names = _names_in_yaml(file)
-            if names:
-                return names, file
+        names, file = _list_in(place, is_beyond)
+        if names:
+            return names, file
     return (), None
+
+
+def _list_in(folder, is_beyond=False):
+    """The names of the first list of classes in a folder, and its file; or (), None.
+
+    Beyond the dataset only the most usual names of files count.
+    """
+    files = [folder / name for name in (_NAME_FILES[:2] if is_beyond else _NAME_FILES)]
+    if not is_beyond:
+        files += visible_files(folder, ".names", ".labels", ".pbtxt")
+    for file in files:
+        names = _names_in_file(file) if file.is_file() else ()
+        if names:
+            return names, file
+    for file in [] if is_beyond else visible_files(folder, ".yaml", ".yml"):
+        names = _names_in_yaml(file)
+        if names:
+            return names, file
+    return (), None
+
+
+def _go_together(lists):
+    """Whether a number has the same name in all lists that have it.
+
+    LabelImg writes a list into each folder, which grows with the classes used there.
+    """
+    longest = max(lists, key=len, default=())
+    return all(names == longest[: len(names)] for names in lists)
 
 
 def _names_in_yaml(file):

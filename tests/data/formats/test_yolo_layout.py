@@ -1,0 +1,112 @@
+"""YOLO folders in which files of one name, lists or splits could be mistaken."""
+
+import warnings
+
+import pytest
+from PIL import Image
+
+from effdet_keras.data import from_yolo, load, load_splits
+
+
+def put(folder, image, text=None, labels=None, color=0):
+    """Writes an image of 40 x 20 pixels, and its txt file: beside it, or elsewhere."""
+    path = folder / f"{image}.jpg"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    Image.new("RGB", (40, 20), (color, 0, 0)).save(path)
+    if text is not None:
+        write(folder / f"{labels or image}.txt", text)
+
+
+def write(path, text):
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(text)
+
+
+def row(width, label=0):
+    """A row of a box in the middle, of a width in pixels and the full height."""
+    return f"{label} 0.5 0.5 {width / 40} 1\n"
+
+
+def widths(dataset, folder):
+    """The widths of the boxes of each image, by its path below a folder."""
+    return {
+        record.image.removeprefix(f"{folder}/"): record.boxes_xywh[:, 2].tolist()
+        for record in dataset.records
+    }
+
+
+def told(folder, split=None, **options):
+    """The dataset of a split, and what was warned of while it was read."""
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        dataset = load(folder, split, **options)
+    return dataset, " ".join(str(warning.message) for warning in caught)
+
+
+# --- Folders of frames, whose names are the same.
+
+
+@pytest.fixture
+def clips(tmp_path):
+    """Two clips whose frames have the same names: boxes of 4, 8, 12 and 16 pixels."""
+    for number in range(4):
+        frame = f"clip{number // 2}/{number % 2}"
+        put(tmp_path, frame, row(4 * number + 4), color=60 * number)
+    return tmp_path
+
+
+CLIPS = {
+    "clip0/0.jpg": [4],
+    "clip0/1.jpg": [8],
+    "clip1/0.jpg": [12],
+    "clip1/1.jpg": [16],
+}
+
+
+@pytest.mark.parametrize(
+    "lists",
+    [
+        {"classes.txt": "cat\ndog\n"},
+        {"clip0/classes.txt": "cat\ndog\n", "clip1/classes.txt": "cat\ndog\n"},
+        {"clip0/classes.txt": "cat\n", "clip1/classes.txt": "cat\ndog\n"},
+    ],
+)
+def test_folders_of_frames_with_the_same_classes_are_one_dataset(clips, lists):
+    for name, text in lists.items():
+        write(clips / name, text)
+    dataset, said = told(clips)
+    assert widths(dataset, clips) == CLIPS and said == ""
+    put(clips, "raw/9")
+    dataset, said = told(clips)
+    assert widths(dataset, clips) == CLIPS
+    assert "the folders ['raw'] of" in said and "are left out" in said
+
+
+def test_folders_of_frames_of_a_split_are_the_split(clips):
+    for split in ("train", "valid"):
+        (clips / split).mkdir()
+    for number in range(2):
+        (clips / f"clip{number}").rename(clips / f"train/clip{number}")
+    put(clips, "valid/a/0", row(20), color=250)
+    put(clips, "valid/b/0", row(24), color=251)
+    write(clips / "classes.txt", "cat\n")
+    splits = load_splits(clips)
+    assert widths(splits["train"], clips / "train") == CLIPS
+    assert widths(splits["valid"], clips) == {
+        "valid/a/0.jpg": [20],
+        "valid/b/0.jpg": [24],
+    }
+
+
+@pytest.mark.parametrize("lists", [("cat\n", "dog\n"), ("", "")])
+def test_no_image_gets_the_boxes_of_a_folder_with_images_of_its_own(clips, lists):
+    """Other classes, or none with a name: these may be two datasets."""
+    for number, text in enumerate(lists):
+        if text:
+            write(clips / f"clip{number}/classes.txt", text)
+    with pytest.raises(FileNotFoundError, match="expects a folder with"):
+        from_yolo(clips)
+    assert widths(from_yolo(clips / "clip0"), clips / "clip0") == {
+        "0.jpg": [4],
+        "1.jpg": [8],
+    }
