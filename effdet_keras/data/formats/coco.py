@@ -26,6 +26,7 @@ from effdet_keras.data.formats.coco_merge import id_key, merge_contents
 from effdet_keras.data.formats.dataset_files import (
     split_folders,
     split_in_name,
+    split_roles,
     visible_files,
     visible_folders,
 )
@@ -114,7 +115,7 @@ def _make_dataset(
     groups = _group_annotations(content["annotations"], images, source, problems)
     folder = image_dir
     if folder is None:
-        folder = _find_image_dir(annotations, images)
+        folder = _find_image_dir(annotations, images, problems)
     folder, are_counted = path_of(folder), not all(map(_is_id, images))
     found = [
         _found(image, groups[key], folder, i if are_counted else key, masks)
@@ -130,14 +131,17 @@ def _make_dataset(
     )
 
 
-def _find_image_dir(annotations, images):
+def _find_image_dir(annotations, images, problems):
     """The folder near a json file in which its first image is."""
     if isinstance(annotations, dict):
         raise InvalidValueError("`image_dir` is needed where `annotations` is a dict")
     path = path_of(annotations)
     names = [image["file_name"] for image in images.values()]
-    folder = reading.image_folder(path, split_of_json(path), names, _path_in)
-    folder = folder or _folder_beside(path, names)
+    split = split_of_json(path)
+    folder = reading.image_folder_inside(path, split, names, _path_in)
+    folder = folder or _folder_beside(path, split, names)
+    if folder is None:
+        folder = reading.image_folder_around(path, split, names, _path_in, problems)
     if folder is None and names and not any(find_moved(_first(names), path)[0]):
         text = (
             f"`from_coco` found no folder with the images of {os.fspath(path)!r}, such "
@@ -152,23 +156,28 @@ def _find_image_dir(annotations, images):
     return folder or path.parent
 
 
-def _folder_beside(path, names):
+def _folder_beside(path, split, names):
     """The folder beside a json file, or beside its folder, that has its first image.
 
-    These may have any name, so they are looked at after those with usual names.
+    These may have any name but that of another split, so they are looked at after those
+    with usual names.
     """
     if is_remote(path):  # which cannot always be listed
         return None
-    path = path.absolute()
+    path, roles = path.absolute(), split_roles([split])
     root = current_root(path)
     # The folder around the dataset may hold others, with images of the same names.
     is_inside = root is not None and root in path.parent.parents
     for base in [path.parent, *([path.parent.parent] if is_inside else [])]:
-        found = [
-            folder
+        found = {
+            folder: split_roles([folder.name])
             for folder in visible_folders(base)
             if any(is_file(_path_in(folder, name)) for name in names[:10])
-        ]
+        }
+        found = {
+            f: own for f, own in found.items() if not own or not roles or own & roles
+        }
+        found = [f for f, own in found.items() if own and roles] or list(found)
         if len(found) > 1:
             raise InvalidValueError(
                 f"`from_coco` found the first images of {os.fspath(path)!r} in "

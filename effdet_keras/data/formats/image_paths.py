@@ -188,6 +188,17 @@ def _is_of_results(folder):
     return folder.lower() in NO_DATA_FOLDERS or not words.isdisjoint(_NO_IMAGES)
 
 
+def may_have_images(folder: str) -> bool:
+    """Whether a folder of this name may have images, rather than masks or labels.
+
+    Example:
+        >>> [may_have_images(n) for n in ("val_images", "val_masks", "val_labels")]
+        [True, False, False]
+    """
+    words = set(re.split(r"[\W_]+", folder.lower()))
+    return words.isdisjoint(ANNOTATION_FOLDERS) and not _is_of_results(folder)
+
+
 _NO_IMAGES = frozenset("mask masks overlay overlays result results".split())
 
 
