@@ -7,6 +7,7 @@ file and lists, folders of images and labels, folders of splits, or all side by 
 from __future__ import annotations
 
 import collections
+import itertools
 import json
 import os
 import pathlib
@@ -89,6 +90,8 @@ class Layout(NamedTuple):
         is_flat: whether images and txt files lie side by side.
         label_files: the txt file of each image, where the places of the splits are
             images, found by the names of txt files.
+        names_of: the names of the classes of each split, where the splits have lists
+            that differ.
     """
 
     folder: Any
@@ -99,6 +102,7 @@ class Layout(NamedTuple):
     label_folders: dict[Any, Any] = {}
     is_flat: bool = False
     label_files: dict[Any, Any] = {}
+    names_of: dict[str, tuple[str, ...]] = {}
 
 
 def find_layout(path: Any) -> Layout:
@@ -259,9 +263,11 @@ def _yaml_layout(file):
             )
             notes.append(("missing split", str(file), detail))
     count = content.get("nc")
-    names = _names_of_yaml(content, file)
+    names, names_of = _names_of_yaml(content, file), {}
     if not names:
-        names, _ = find_names([file.parent, folder, *_places_of(splits)], file.parent)
+        places = [file.parent, folder, *_places_of(splits)]
+        names, names_of, own_notes = _names_of_layout(places, file.parent, splits)
+        notes += own_notes
         rule = "`names` of a data.yaml must be a list of class names"
         reading.require_content(names, rule, file, content.get("names"))
     if isinstance(count, int) and count != len(names):
@@ -272,7 +278,12 @@ def _yaml_layout(file):
         notes.append(("number of classes", str(file), detail))
     order = [split for split in entries if split in splits]
     return Layout(
-        folder, {k: splits[k] for k in order}, names, file, notes=tuple(notes)
+        folder,
+        {k: splits[k] for k in order},
+        names,
+        file,
+        notes=tuple(notes),
+        names_of=names_of,
     )
 
 
@@ -417,12 +428,13 @@ def _darknet_layout(file):
                 missing[key] = value
     if not splits:
         return None
-    names = ()
+    names, names_of, own_notes = (), {}, []
     if "names" in content:
         place, _ = find_folder(content["names"], bases)
         names = () if place is None else _names_in_file(place)
     if not names:
-        names, _ = find_names([file.parent, *_label_places(splits)], file.parent)
+        places = [file.parent, *_label_places(_places_of(splits))]
+        names, names_of, own_notes = _names_of_layout(places, file.parent, splits)
     notes = tuple(
         (
             "missing split",
@@ -432,7 +444,8 @@ def _darknet_layout(file):
         )
         for key, value in missing.items()
     )
-    return Layout(file.parent, splits, names, notes=notes)
+    notes += tuple(own_notes)
+    return Layout(file.parent, splits, names, notes=notes, names_of=names_of)
 
 
 def _resolves(place, bases):
@@ -505,9 +518,12 @@ def _folder_layout(path):
         )
     if layout.names:
         return layout
-    places = [path / "labels", path / "labels" / "train", *_label_places(layout.splits)]
-    names, _ = find_names([path, *places], path)
-    return layout._replace(names=names)
+    places = [path, path / "labels", path / "labels" / "train"]
+    places += _label_places(_places_of(layout.splits))
+    names, names_of, notes = _names_of_layout(places, path, layout.splits)
+    return layout._replace(
+        names=names, names_of=names_of, notes=(*layout.notes, *notes)
+    )
 
 
 def _any_folder_layout(path):
@@ -1078,10 +1094,10 @@ def _path_from(path, parts):
     return path.with_parts(parts) if is_remote(path) else pathlib.Path(*parts)
 
 
-def _label_places(splits):
-    """The folders of images of splits, and those of their txt files."""
+def _label_places(images):
+    """The folders of some places of images, and those of their txt files."""
     places = []
-    for place in _places_of(splits):
+    for place in images:
         folder = place if place.is_dir() else place.parent
         places += [p for p, _ in _label_folders(folder, {})]
         places += [folder.parent, folder]
@@ -1114,13 +1130,105 @@ _NAME_FOLDERS = (
 )
 
 
+def _names_of_layout(places, folder, splits):
+    """The names of the classes, those of each split if they differ, and notes of them.
+
+    Args:
+        places, folder: as for `find_names`.
+        splits: the places of the images of each split.
+
+    Raises:
+        ValueError: If folders of one split have lists that differ.
+    """
+    names, file = find_names(places, folder)
+    if file is None:
+        return (), {}, []
+    notes, own = _note_of_beyond(file, folder), _own_folders(splits)
+    if all(file.parent not in f for places in own.values() for f in places):
+        return names, {}, notes  # a list of all splits
+    lists = {split: _first_lists(places) for split, places in own.items()}
+    found = [item for own in lists.values() for item in own]
+    if _go_together([names for names, _ in found]):
+        return max(*(own for own, _ in found), names, key=len), {}, notes
+    for split, own in lists.items():
+        if not _go_together([names for names, _ in own]):
+            (one, first), (other, second) = _that_differ(own)
+            raise InvalidValueError(
+                f"The folders of the split {split!r} have lists of class names that "
+                f"differ: {str(first)!r} has {reprlib.repr(list(one))}, "
+                f"{str(second)!r} has {reprlib.repr(list(other))}. Where the numbers "
+                f"mean the same, write one classes.txt into {str(folder)!r}; else load "
+                "each folder by itself"
+            )
+    (one, first), (other, second) = _that_differ(found)
+    detail = (
+        f"the splits have lists of class names that differ: {str(first)!r} has "
+        f"{reprlib.repr(list(one))}, {str(second)!r} has {reprlib.repr(list(other))}. "
+        "Each is read by its own; where the numbers mean the same, write one "
+        f"classes.txt into {str(folder)!r}"
+    )
+    notes.append(("lists of class names", str(folder), detail))
+    longest = {s: max((n for n, _ in own), key=len) for s, own in lists.items() if own}
+    return names, longest, notes
+
+
+def _own_folders(splits):
+    """For each split and place of it the folders near that no other split has."""
+    near = {
+        split: [_label_places([place]) for place in _places_of({split: places})]
+        for split, places in splits.items()
+    }
+    uses = collections.Counter(
+        folder for places in near.values() for folder in set(itertools.chain(*places))
+    )
+    return {
+        split: [[f for f in folders if uses[f] == 1] for folders in places]
+        for split, places in near.items()
+    }
+
+
+def _first_lists(places):
+    """The first list of class names of each place, and its file, where it has one."""
+    lists = [
+        next((found for folder in folders if (found := _list_in(folder))[0]), None)
+        for folders in places
+    ]
+    return list(dict.fromkeys(filter(None, lists)))
+
+
+def _that_differ(lists):
+    """Two of several pairs of names and a file whose names do not go together."""
+    return next(
+        pair
+        for pair in itertools.combinations(lists, 2)
+        if not _go_together([names for names, _ in pair])
+    )
+
+
+def _note_of_beyond(file, folder):
+    """Notes, one or none, that a list of names lies outside what the user named."""
+    root = current_root(folder)
+    if is_remote(file) or root is None or root in file.absolute().parents:
+        return []
+    if file.parent.absolute() != folder.absolute().parent:
+        return []  # of the folder of txt files
+    if role_of_split(folder.name) or folder.name.lower() in IMAGE_FOLDERS:
+        return []  # of which the folder around is the dataset
+    detail = (
+        f"the names of the classes are those of {str(file)!r}, outside of "
+        f"{str(root)!r}. If these are of another dataset, pass `class_names`, or write "
+        "a classes.txt with a name in each line"
+    )
+    return [("lists of class names", str(folder), detail)]
+
+
 def find_names(places: Iterable[Any], folder: Any) -> tuple[tuple[str, ...], Any]:
     """The names of the classes from the first list of them that is found.
 
     Args:
         places: folders of the dataset, most likely first.
         folder: the folder of the dataset: the folders around it, up to what the user
-            named, may have the list as well.
+            named, may have the list as well; and at last the one around that.
 
     Returns:
         The names, and the file that has them; or an empty tuple and None.
@@ -1129,9 +1237,9 @@ def find_names(places: Iterable[Any], folder: Any) -> tuple[tuple[str, ...], Any
     if root is not None and not is_remote(folder):
         folder = folder.absolute()
         around = [p for p in folder.parents if p == root or root in p.parents]
-    folders = [*places, folder.parent]
-    folders += [base / name for base in (folder, *around) for name in _NAME_FOLDERS]
-    for place in dict.fromkeys(folders):
+    folders = [base / name for base in (folder, *around) for name in _NAME_FOLDERS]
+    folders = [p for p in (*places, *folders) if p != folder.parent or p in around]
+    for place in dict.fromkeys([*folders, folder.parent]):
         is_beyond = place == folder.parent and place not in around
         names, file = _list_in(place, is_beyond)
         if names:

@@ -110,3 +110,69 @@ def test_no_image_gets_the_boxes_of_a_folder_with_images_of_its_own(clips, lists
         "0.jpg": [4],
         "1.jpg": [8],
     }
+
+
+# --- Lists of the names of classes.
+
+
+@pytest.mark.parametrize("inner", ["", "labels/"])
+def test_each_split_is_read_by_its_own_list_of_names(tmp_path, inner):
+    """LabelImg writes a list into each folder, in the order of their use there."""
+    for color, (split, names) in enumerate(
+        {"train": "cat\ndog\n", "valid": "dog\ncat\n"}.items()
+    ):
+        image = f"{split}/{'images/' if inner else ''}a"
+        put(tmp_path, image, row(8), f"{split}/{inner}a", color=color)
+        write(tmp_path / f"{split}/{inner}classes.txt", names)
+    said = r"train/.*has \['cat', 'dog'\], .*valid/.*has \['dog', 'cat'\].*by its own"
+    with pytest.warns(UserWarning, match=said):
+        splits = load_splits(tmp_path)
+    named = {
+        split: [dataset.class_names[i] for i in dataset.records[0].labels]
+        for split, dataset in splits.items()
+    }
+    assert named == {"train": ["cat"], "valid": ["dog"]}
+    assert splits["train"].class_names == splits["valid"].class_names
+    write(tmp_path / "classes.txt", "cat\ndog\n")  # of all splits
+    dataset, said = told(tmp_path, "valid")
+    assert dataset.records[0].labels.tolist() == [0] and said == ""
+
+
+def test_a_list_that_goes_on_where_another_ends_is_that_of_all_splits(tmp_path):
+    for label, (split, names) in enumerate(
+        {"train": "cat\n", "valid": "cat\ndog\n"}.items()
+    ):
+        put(tmp_path, f"{split}/{split}", row(8, label))
+        write(tmp_path / f"{split}/classes.txt", names)
+    for split in ("train", "valid"):
+        dataset, said = told(tmp_path, split)
+        assert dataset.class_names == ("cat", "dog") and said == ""
+
+
+def test_lists_of_one_split_that_differ_are_an_error_that_names_both(tmp_path):
+    for name in ("cat", "dog"):
+        put(tmp_path, f"train/{name}/images/a", row(8), f"train/{name}/labels/a")
+        write(tmp_path / f"train/{name}/labels/classes.txt", name)
+    with pytest.raises(
+        ValueError, match=r"cat/labels/classes\.txt.*dog/labels/classes"
+    ):
+        from_yolo(tmp_path)
+    write(tmp_path / "classes.txt", "pet\n")
+    assert len(from_yolo(tmp_path)) == 2
+
+
+def test_a_list_of_the_dataset_comes_before_one_outside(tmp_path):
+    put(tmp_path, "pets/images/a", row(8), "pets/labels/a")
+    write(tmp_path / "classes.txt", "bus\ncar\n")
+    for place in ("cfg/pets.names", "config/pets.yaml"):
+        text = "cat\ndog\n" if place.endswith("names") else "names: [cat, dog]"
+        write(tmp_path / "pets" / place, text)
+        dataset, said = told(tmp_path / "pets")
+        assert dataset.class_names == ("cat", "dog") and said == ""
+        (tmp_path / "pets" / place).unlink()
+    dataset, said = told(tmp_path / "pets")
+    assert dataset.class_names == ("bus", "car")
+    assert f"of {str(tmp_path / 'classes.txt')!r}, outside of" in said
+    (tmp_path / "pets").rename(tmp_path / "train")  # of the dataset around it
+    dataset, said = told(tmp_path / "train")
+    assert dataset.class_names == ("bus", "car") and said == ""
