@@ -10,6 +10,7 @@ from __future__ import annotations
 import collections
 import contextlib
 import contextvars
+import os
 import pathlib
 import re
 import urllib.parse
@@ -379,19 +380,23 @@ def find_folder(name: str, bases: Sequence[Any]) -> tuple[Any, bool]:
 
     Looks at each base first, then for the longest ending of the path that exists in a
     base, then for it below the base, where it is one. An ending keeps the name of a
-    split: `valid/images` is never `images` alone, which could be those of `train`.
+    split: `valid/images` is never `images` alone, which could be those of `train`. Of
+    `../train/images`, as Roboflow writes it, `train/images` in a base comes first, and
+    what lies outside of all bases last.
 
     Returns:
         Path or None; bool, whether the path is another than the file says.
     """
     clean = name.strip().strip("'\"").replace("\\", "/")
-    for base in bases:
-        for text in dict.fromkeys(
-            (name, name.replace("../", ""), clean, clean.replace("../", ""))
-        ):
-            place = base / text
-            if place.exists():
-                return place, False
+    texts = [name, name.replace("../", ""), clean, clean.replace("../", "")]
+    if clean.startswith(".."):
+        texts.reverse()
+    places = [base / text for base in bases for text in dict.fromkeys(texts)]
+    if clean.startswith(".."):
+        places.sort(key=lambda place: is_outside(place, bases))
+    for place in places:
+        if place.exists():
+            return place, False
     parts = path_parts(name)
     split_places = [i for i, part in enumerate(parts) if split_in_name(part)]
     longest = split_places[-1] + 1 if split_places else len(parts)
@@ -412,6 +417,21 @@ def find_folder(name: str, bases: Sequence[Any]) -> tuple[Any, bool]:
             if same:
                 break
     return None, False
+
+
+def is_outside(place: Any, bases: Sequence[Any]) -> bool:
+    """Whether a path is in none of some folders of this machine, after all `..`.
+
+    Example:
+        >>> base = pathlib.Path("/data/pets")
+        >>> [is_outside(base / p, [base]) for p in ("../train", "../pets/train")]
+        [True, False]
+    """
+    if is_remote(place):
+        return False
+    folders = {pathlib.Path(os.path.abspath(base)) for base in bases}
+    place = pathlib.Path(os.path.abspath(place))
+    return folders.isdisjoint((place, *place.parents))
 
 
 _DEPTH = 4  # folders below the one of a data.yaml

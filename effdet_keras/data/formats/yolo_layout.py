@@ -38,6 +38,7 @@ from effdet_keras.data.formats.image_paths import (
     current_root,
     find_folder,
     find_moved,
+    is_outside,
     path_parts,
 )
 from effdet_keras.data.formats.label_map import read_label_map
@@ -213,7 +214,7 @@ def _yaml_layout(file):
     folder = _folder_of_yaml(file, base)
     bases = [folder, file.parent, current_root(file)]
     bases = list(dict.fromkeys(b for b in bases if b is not None))
-    splits, missing, moved = {}, {}, []
+    splits, missing, moved, outside = {}, {}, [], []
     for split, values in entries.items():
         places = []
         for value in values:
@@ -231,9 +232,12 @@ def _yaml_layout(file):
                 places.append(place)
             if is_moved:
                 moved.append((value, place))
+            elif place is not None and _leaves(value, place, bases):
+                outside.append((value, place))
         if split not in missing:
             splits[split] = places
     notes = [_note_of_moved(file, moved)] if moved else []
+    notes += [_note_of_outside(file, *outside[0])] if outside else []
     if not splits:
         layout = _any_folder_layout(file.parent)
         # Folders beside a file that names others in its own folder could be anything.
@@ -369,6 +373,20 @@ def _note_of_moved(file, moved):
     detail = (
         f"{len(moved)} of the places that {file.name!r} names are of another machine "
         f"or folder. Read by the ending of their path: {value!r} is {str(place)!r}"
+    )
+    return ("moved folders", str(file), detail)
+
+
+def _leaves(value, place, bases):
+    """Whether a data.yaml names a folder outside of the dataset by `..`."""
+    return value.strip("'\" ").startswith("..") and is_outside(place, bases)
+
+
+def _note_of_outside(file, value, place):
+    detail = (
+        f"{file.name!r} names {value!r}, which is {os.path.abspath(place)!r}, outside "
+        "of the dataset. If these images are of another one, leave out the `../` and "
+        "put those that are meant beside the file"
     )
     return ("moved folders", str(file), detail)
 

@@ -6,6 +6,7 @@ import pytest
 from PIL import Image
 
 from effdet_keras.data import from_yolo, load, load_splits
+from effdet_keras.data.formats.image_paths import dataset_root
 
 
 def put(folder, image, text=None, labels=None, color=0):
@@ -176,3 +177,35 @@ def test_a_list_of_the_dataset_comes_before_one_outside(tmp_path):
     (tmp_path / "pets").rename(tmp_path / "train")  # of the dataset around it
     dataset, said = told(tmp_path / "train")
     assert dataset.class_names == ("bus", "car") and said == ""
+
+
+# --- Folders that a file names.
+
+
+@pytest.mark.parametrize("path", ["", "path: .\n", "path: /content/pets\n"])
+def test_a_folder_of_the_dataset_comes_before_one_outside(tmp_path, path):
+    """Roboflow writes `../train/images` for `train/images` beside its data.yaml."""
+    for color, (place, width) in enumerate({"": 8, "pets/": 12}.items()):
+        image, label = f"{place}train/images/a", f"{place}train/labels/a"
+        put(tmp_path, image, row(width), label, color=color)
+    text = f"{path}train: ../train/images\nnames: [cat]\n"
+    write(tmp_path / "pets/data.yaml", text)
+    dataset, said = told(tmp_path / "pets")
+    assert widths(dataset, tmp_path) == {"pets/train/images/a.jpg": [12]} and said == ""
+    (tmp_path / "pets/train").rename(tmp_path / "gone")
+    for source in ("pets", "pets/data.yaml"):
+        dataset, said = told(tmp_path / source)
+        assert [r.boxes_xywh[0, 2] for r in dataset.records] == [8]
+        outside = str(tmp_path / "train/images")
+        assert f"'../train/images', which is {outside!r}, outside of" in said
+
+
+@pytest.mark.parametrize("own, width", [("train", 12), ("other", 8)])
+def test_a_folder_in_what_the_user_named_is_not_outside(tmp_path, own, width):
+    for color, (place, side) in enumerate({"train": 8, f"pets/{own}": 12}.items()):
+        put(tmp_path, f"{place}/images/a", row(side), f"{place}/labels/a", color=color)
+    write(tmp_path / "pets/data.yaml", "train: ../train/images\nnames: [cat]\n")
+    with dataset_root(tmp_path), warnings.catch_warnings():
+        warnings.simplefilter("error")
+        (record,) = from_yolo(tmp_path / "pets").records
+    assert record.boxes_xywh[0, 2] == width
