@@ -64,6 +64,7 @@ KINDS = {
     ),
     "txt files without image": Kind(Severity.WARNING, "left out", True),
     "files that are no images": Kind(Severity.WARNING, "left out", True),
+    "images beside splits": Kind(Severity.WARNING, "left out", True),
     "classes without names": Kind(Severity.WARNING, "called by their numbers", True),
     "lists of class names": Kind(Severity.NOTE, "read by them as it says", True),
     "missing split": Kind(Severity.WARNING, "left out", True),

@@ -19,6 +19,7 @@ from typing import Any, NamedTuple
 from effdet_keras._internal.remote_path import path_of
 from effdet_keras._internal.whole_files import is_remote
 from effdet_keras._internal.yaml_text import load_yaml, read_text
+from effdet_keras.data.dataset import count_of
 from effdet_keras.data.formats import reading
 from effdet_keras.data.formats.dataset_files import (
     NO_DATA_FOLDERS,
@@ -603,8 +604,10 @@ def _parts_layout(path):
     folder = images[0]
     pairs = {folder: pairs[folder]} if pairs else {}
     inner, files = names_in(folder)
-    splits = list(splits_in_names(inner))
-    if splits and not any(name.lower().endswith(IMAGE_SUFFIXES) for name in files):
+    splits = splits_in_names(inner)
+    beside = [name for name in files if name.lower().endswith(IMAGE_SUFFIXES)]
+    roles = {role_of_split(s) for n, s in splits.items() if _has_image(folder / n)}
+    if splits and (not beside or "train" in roles):
         # Other folders beside those of splits are splits where they have labels.
         others = [
             name
@@ -613,8 +616,18 @@ def _parts_layout(path):
         ]
         names = _split_names([*splits, *others])
         places = {name: [folder / place] for place, name in names.items()}
-        return Layout(path, places, label_folders=pairs)
+        notes = (_note_of_beside(folder, beside, list(names)),) if beside else ()
+        return Layout(path, places, notes=notes, label_folders=pairs)
     return Layout(path, {reading.ONE_SPLIT: [folder]}, label_folders=pairs)
+
+
+def _note_of_beside(folder, images, splits):
+    detail = (
+        f"{count_of(len(images), 'image')} beside the folders of the splits {splits} in "
+        f"{str(folder)!r}, such as {images[0]!r}, left out: put those that are meant "
+        "into one of these folders"
+    )
+    return ("images beside splits", str(folder), detail)
 
 
 def _are_pair(images, labels):

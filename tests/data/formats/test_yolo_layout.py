@@ -209,3 +209,21 @@ def test_a_folder_in_what_the_user_named_is_not_outside(tmp_path, own, width):
         warnings.simplefilter("error")
         (record,) = from_yolo(tmp_path / "pets").records
     assert record.boxes_xywh[0, 2] == width
+
+
+# --- Splits.
+
+
+def test_an_image_beside_the_folders_of_splits_does_not_merge_them(tmp_path):
+    put(tmp_path, "images/grid", color=9)
+    for color, split in enumerate(("train", "val")):
+        put(tmp_path, f"images/{split}/a", row(8), f"labels/{split}/a", color=color)
+    write(tmp_path / "classes.txt", "cat\n")
+    for split in ("train", "val"):
+        dataset, said = told(tmp_path, split)
+        assert widths(dataset, tmp_path) == {f"images/{split}/a.jpg": [8]}
+        assert "1 image beside the folders of the splits ['train', 'val']" in said
+        assert "such as 'grid.jpg', left out" in said
+    (tmp_path / "images/train/a.jpg").unlink()  # nothing to train on but the rest
+    dataset, said = told(tmp_path)
+    assert list(widths(dataset, tmp_path)) == ["images/grid.jpg", "images/val/a.jpg"]
