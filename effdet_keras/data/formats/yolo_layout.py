@@ -354,7 +354,7 @@ def _is_inside(layout, missing):
     return all(
         split in missing
         and all(
-            str(place).startswith(f"{layout.folder / path_parts(missing[split])[0]}/")
+            layout.folder / path_parts(missing[split])[0] in place.parents
             for place in places
         )
         for split, places in layout.splits.items()
@@ -428,18 +428,22 @@ def _places_of(splits):
 # --- Darknet's .data file, and lists of images.
 
 
+# `eval = coco` is the way to evaluate, and `backup` a folder of weights.
+_DARKNET_SPLITS = ("train", "valid", "val", "test")
+
+
 def _darknet_layout(file):
     """The layout of a file of lines `train = data/train.txt`, or None."""
     content = {}
     for line in read_text(file).splitlines():
         key, is_pair, value = line.partition("=")
-        if is_pair:
+        if is_pair and not line.lstrip().startswith("#"):
             content[key.strip()] = value.strip()
     bases = [file.parent, file.parent.parent, current_root(file)]
     bases = list(dict.fromkeys(b for b in bases if b is not None))
     splits, missing = {}, {}
     for key, value in content.items():
-        if role_of_split(key) is not None and value:
+        if key in _DARKNET_SPLITS and value:
             place, _ = find_folder(value, bases)
             if place is not None and _resolves(place, bases):
                 splits[key] = [place]
@@ -623,9 +627,9 @@ def _parts_layout(path):
 
 def _note_of_beside(folder, images, splits):
     detail = (
-        f"{count_of(len(images), 'image')} beside the folders of the splits {splits} in "
-        f"{str(folder)!r}, such as {images[0]!r}, left out: put those that are meant "
-        "into one of these folders"
+        f"{count_of(len(images), 'image')} beside the folders of the splits {splits} "
+        f"in {str(folder)!r}, such as {images[0]!r}, left out: put those that are "
+        "meant into one of these folders"
     )
     return ("images beside splits", str(folder), detail)
 
@@ -831,6 +835,7 @@ def _has_labels(folder):
     return False
 
 
+_NUMBER = re.compile(r"[-+]?(\d+\.?\d*|\.\d+)(e[-+]?\d+)?", re.I | re.ASCII)
 _LOOKED_AT = 50  # files: the first may be empty, of images without objects
 
 
@@ -856,11 +861,7 @@ def _is_label_file(file, least=1.0):
     line = next((line.split() for line in text.splitlines() if line.strip()), None)
     if line is None:
         return None
-    numbers = [
-        word
-        for word in line
-        if re.fullmatch(r"[-+]?[\d.]+(e[-+]?\d+)?", word, re.I | re.ASCII)
-    ]
+    numbers = [word for word in line if _NUMBER.fullmatch(word)]
     if least < 1.0:
         return len(numbers) >= least * len(line)
     return len(line) == len(numbers) >= 5 and float(numbers[0]).is_integer()

@@ -227,3 +227,27 @@ def test_an_image_beside_the_folders_of_splits_does_not_merge_them(tmp_path):
     (tmp_path / "images/train/a.jpg").unlink()  # nothing to train on but the rest
     dataset, said = told(tmp_path)
     assert list(widths(dataset, tmp_path)) == ["images/grid.jpg", "images/val/a.jpg"]
+
+
+def test_comments_and_other_keys_of_darknets_data_file_are_no_splits(tmp_path):
+    for split in ("train", "old"):
+        put(tmp_path, f"data/{split}/{split}", row(8))
+        write(tmp_path / f"data/{split}.txt", f"data/{split}/{split}.jpg\n")
+    put(tmp_path, "coco/1")
+    text = "classes=1\n # valid = data/gone.txt\n#val=data/old.txt\neval=coco\n"
+    write(tmp_path / "data/obj.data", f"{text}train = data/train.txt\nbackup = coco\n")
+    write(tmp_path / "data/obj.names", "cat\n")
+    dataset, said = told(tmp_path)
+    assert widths(dataset, tmp_path) == {"data/train/train.jpg": [8]} and said == ""
+
+
+# --- Text files that hold no boxes.
+
+
+@pytest.mark.parametrize("word", ["1.2.3", "10.0.0.1", "."])
+def test_a_text_of_no_number_is_no_row_of_a_box(tmp_path, word):
+    put(tmp_path, "frames/a", f"{word} 80 443 22 8080 9\n", "boxes/a")
+    with pytest.raises(FileNotFoundError, match="expects a folder with"):
+        from_yolo(tmp_path)
+    write(tmp_path / "boxes/a.txt", "+0 .5 5.e-1 0.2 1.\n")
+    assert from_yolo(tmp_path).records[0].boxes_xywh.tolist() == [[16, 0, 8, 20]]
