@@ -10,6 +10,7 @@ from __future__ import annotations
 import collections
 import contextlib
 import contextvars
+import functools
 import os
 import pathlib
 import re
@@ -114,6 +115,8 @@ class ImageIndex:
     def __init__(self, root: Any):
         self.root = root
         self._paths = collections.defaultdict(list)  # parts below the root, by name
+        # Thousands may be called `0001.jpg`, but few in a folder of one name too.
+        self._in_folder = collections.defaultdict(list)
         self._stems = collections.defaultdict(list)
         is_there = not is_remote(root) or root.is_dir()
         for place, _, files in walk(root) if is_there else ():
@@ -121,6 +124,9 @@ class ImageIndex:
             folders = place.parts[len(root.parts) :]
             for name in images:
                 self._paths[name.lower()].append((*folders, name))
+                if folders:
+                    key = folders[-1].lower(), name.lower()
+                    self._in_folder[key].append((*folders, name))
                 stem = name.rpartition(".")[0].lower()
                 self._stems[stem].append((*folders, name))
 
@@ -144,9 +150,20 @@ class ImageIndex:
             if candidates is None and not last.lower().endswith(IMAGE_SUFFIXES):
                 candidates = self._stems.get(last.lower())  # without its ending
             if candidates:
-                chosen = _longest([*parts[:-1], last], candidates, roles)
+                wanted = [*parts[:-1], last]
+                near = self._with_ending(wanted) if len(parts) > 1 else ()
+                chosen, is_any = _longest(wanted, near, roles)
+                if not is_any:
+                    chosen, _ = _longest(wanted, candidates, roles)
                 return None if chosen is None else _join(self.root, chosen)
         return None
+
+    def _with_ending(self, parts):
+        """The paths that may end in these parts: by the folder and the name."""
+        name = parts[-1].lower()
+        if len(parts) == 1:
+            return self._paths.get(name, ())
+        return self._in_folder.get((parts[-2].lower(), name), ())
 
     def find_stem(self, stem: str) -> Any:
         """The image with a name without suffix, if there is one; else None."""
@@ -157,8 +174,8 @@ class ImageIndex:
         """Whether there are images of these roles whose paths end like this."""
         return any(
             _common_ending(ending, path) == len(ending)
-            and _fits(split_roles(path[:-1]), roles)
-            for path in self._paths.get(ending[-1].lower(), ())
+            and _fits(_roles_of(path[:-1]), roles)
+            for path in self._with_ending(ending)
         )
 
 
@@ -168,19 +185,30 @@ def _without_hash(name):
 
 
 def _longest(wanted, candidates, roles):
-    """Of paths with the name that is wanted that with the longest ending, if one."""
+    """Of paths with the name that is wanted that with the longest ending.
+
+    Returns:
+        The path, or None where it is not one; bool, whether any may be of the split.
+    """
     named = split_roles(wanted[:-1]) or roles
-    candidates = [c for c in candidates if _fits(split_roles(c[:-1]), named)]
+    candidates = [c for c in candidates if _fits(_roles_of(c[:-1]), named)]
     lengths = [
         (_common_ending(wanted, c), _common_ending(wanted, c, case=True))
         for c in candidates
     ]
-    best = [c for c, n in zip(candidates, lengths) if n == max(lengths)]
+    longest = max(lengths, default=None)
+    best = [c for c, length in zip(candidates, lengths) if length == longest]
     if len(best) > 1 and roles:
-        best = [c for c in best if split_roles(c[:-1]) == roles] or best
+        best = [c for c in best if _roles_of(c[:-1]) == roles] or best
     if len(best) > 1:  # an image may also be among results, with boxes drawn on it
         best = [c for c in best if not any(map(_is_of_results, c[:-1]))]
-    return best[0] if len(best) == 1 else None
+    return best[0] if len(best) == 1 else None, bool(candidates)
+
+
+@functools.lru_cache(maxsize=100_000)
+def _roles_of(folders):
+    """The roles of splits that folders mention, which many images share."""
+    return frozenset(split_roles(folders))
 
 
 def _is_of_results(folder):

@@ -6,6 +6,7 @@ import pytest
 from PIL import Image
 
 from effdet_keras.data import from_coco, from_csv, load, load_splits
+from effdet_keras.data.formats import image_paths
 
 ROW = "filename,width,height,class,xmin,ymin,xmax,ymax\n0001.jpg,40,20,cat,1,2,5,6\n"
 
@@ -78,3 +79,22 @@ def test_images_of_the_dataset_come_before_those_beside_it(tmp_path, kind, read)
     with pytest.warns(UserWarning, match=said):
         dataset = read(tmp_path / f"cats/train.{kind}")
     assert place(dataset, tmp_path) == "images/0001.jpg"
+
+
+def test_of_many_images_of_one_name_those_in_other_folders_are_not_looked_at(
+    tmp_path, monkeypatch
+):
+    count, compared = 50, []
+    compare = image_paths._common_ending
+    monkeypatch.setattr(
+        image_paths,
+        "_common_ending",
+        lambda *a, **k: compared.append(1) or compare(*a, **k),
+    )
+    put(tmp_path, *(f"deep/train/Clip{i}/0001.jpg" for i in range(count)))
+    put(tmp_path, "deep/val/Clip0/0001.jpg")  # never one of the split
+    names = [(rf"C:\me\clip{i}\0001.jpg",) for i in range(count)]
+    with image_paths.dataset_root(tmp_path):
+        found, _ = image_paths.find_moved(names, tmp_path / "train.json")
+    wanted = [tmp_path / f"deep/train/Clip{i}/0001.jpg" for i in range(count)]
+    assert found == wanted and len(compared) <= 3 * count
