@@ -354,7 +354,8 @@ def _is_inside(layout, missing):
     return all(
         split in missing
         and all(
-            layout.folder / path_parts(missing[split])[0] in place.parents
+            place.parts[: len(folder.parts)] == folder.parts != place.parts
+            for folder in [layout.folder / path_parts(missing[split])[0]]
             for place in places
         )
         for split, places in layout.splits.items()
@@ -960,7 +961,7 @@ def find_labels(images: Sequence[Any], layout: Layout) -> Labels:
     for image in images:
         by_folder[image.parent].append(image)
     file_of, left_out = {}, []
-    stems_of, texts_of = collections.defaultdict(set), {}
+    stems_of, texts_of, shared = collections.defaultdict(set), {}, set()
     roots = set(_places_of(layout.splits))
     for folder, members in by_folder.items():
         if layout.label_files:
@@ -979,7 +980,8 @@ def find_labels(images: Sequence[Any], layout: Layout) -> Labels:
                     for n in names_in(folder)[1]
                     if n.lower().endswith(IMAGE_SUFFIXES)
                 }
-            else:
+            elif place not in shared:  # by several folders of images: once is enough
+                shared.add(place)
                 stems_of[place] |= {name[:-4] for name in texts_of[place]}
         found = {}
         for image in members:

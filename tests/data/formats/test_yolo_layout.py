@@ -251,3 +251,16 @@ def test_a_text_of_no_number_is_no_row_of_a_box(tmp_path, word):
         from_yolo(tmp_path)
     write(tmp_path / "boxes/a.txt", "+0 .5 5.e-1 0.2 1.\n")
     assert from_yolo(tmp_path).records[0].boxes_xywh.tolist() == [[16, 0, 8, 20]]
+
+
+def test_a_folder_of_txt_files_may_be_shared_by_images_and_folders_of_these(tmp_path):
+    write(tmp_path / "classes.txt", "cat\n")
+    for number, image in enumerate(("a", "day/b", "night/c")):
+        name = image[-1]
+        put(tmp_path, f"images/{image}", row(4 * number + 4), f"labels/{name}")
+    dataset, said = told(tmp_path)
+    assert said == "" and widths(dataset, tmp_path / "images") == {
+        "a.jpg": [4],
+        "day/b.jpg": [8],
+        "night/c.jpg": [12],
+    }
