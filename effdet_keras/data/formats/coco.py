@@ -26,6 +26,7 @@ from effdet_keras.data.formats.coco_merge import id_key, merge_contents
 from effdet_keras.data.formats.dataset_files import (
     split_folders,
     split_in_name,
+    split_roles,
     visible_files,
     visible_folders,
 )
@@ -112,9 +113,10 @@ def _make_dataset(
     classes = _read_classes(content, class_names, source, problems)
     images = _read_images(content["images"], source, problems)
     groups = _group_annotations(content["annotations"], images, source, problems)
+    images = _merge_entries(images, groups, source, problems)
     folder = image_dir
     if folder is None:
-        folder = _find_image_dir(annotations, images)
+        folder = _find_image_dir(annotations, images, problems)
     folder, are_counted = path_of(folder), not all(map(_is_id, images))
     found = [
         _found(image, groups[key], folder, i if are_counted else key, masks)
@@ -130,14 +132,17 @@ def _make_dataset(
     )
 
 
-def _find_image_dir(annotations, images):
+def _find_image_dir(annotations, images, problems):
     """The folder near a json file in which its first image is."""
     if isinstance(annotations, dict):
         raise InvalidValueError("`image_dir` is needed where `annotations` is a dict")
     path = path_of(annotations)
     names = [image["file_name"] for image in images.values()]
-    folder = reading.image_folder(path, split_of_json(path), names, _path_in)
-    folder = folder or _folder_beside(path, names)
+    split = split_of_json(path)
+    folder = reading.image_folder_inside(path, split, names, _path_in)
+    folder = folder or _folder_beside(path, split, names)
+    if folder is None:
+        folder = reading.image_folder_around(path, split, names, _path_in, problems)
     if folder is None and names and not any(find_moved(_first(names), path)[0]):
         text = (
             f"`from_coco` found no folder with the images of {os.fspath(path)!r}, such "
@@ -152,23 +157,28 @@ def _find_image_dir(annotations, images):
     return folder or path.parent
 
 
-def _folder_beside(path, names):
+def _folder_beside(path, split, names):
     """The folder beside a json file, or beside its folder, that has its first image.
 
-    These may have any name, so they are looked at after those with usual names.
+    These may have any name but that of another split, so they are looked at after those
+    with usual names.
     """
     if is_remote(path):  # which cannot always be listed
         return None
-    path = path.absolute()
+    path, roles = path.absolute(), split_roles([split])
     root = current_root(path)
     # The folder around the dataset may hold others, with images of the same names.
     is_inside = root is not None and root in path.parent.parents
     for base in [path.parent, *([path.parent.parent] if is_inside else [])]:
-        found = [
-            folder
+        found = {
+            folder: split_roles([folder.name])
             for folder in visible_folders(base)
             if any(is_file(_path_in(folder, name)) for name in names[:10])
-        ]
+        }
+        found = {
+            f: own for f, own in found.items() if not own or not roles or own & roles
+        }
+        found = [f for f, own in found.items() if own and roles] or list(found)
         if len(found) > 1:
             raise InvalidValueError(
                 f"`from_coco` found the first images of {os.fspath(path)!r} in "
@@ -545,6 +555,39 @@ def _group_annotations(annotations, images, source, problems):
             groups[key].append((annotation_id, annotation))
     _note_strangers(strangers, images, len(annotations), source, problems)
     return groups
+
+
+def _merge_entries(images, groups, source, problems):
+    """The images by their id, each once; an entry per box adds its boxes to the first.
+
+    Args:
+        images: the items of `images` by their id.
+        groups: the annotations by the id of their image, to which those of later
+            entries of it are added; an equal annotation counts once.
+    """
+    first_of, merged = {}, {}
+    for key, image in images.items():
+        first = first_of.setdefault(image["file_name"], key)
+        if first == key:
+            merged[key] = image
+            continue
+        known = {
+            (repr(a.get("category_id")), repr(a["bbox"])) for _, a in groups[first]
+        }
+        groups[first] += [
+            (annotation_id, a)
+            for annotation_id, a in groups[key]
+            if (repr(a.get("category_id")), repr(a["bbox"])) not in known
+        ]
+    if len(merged) < len(images):
+        name = next(i["file_name"] for k, i in images.items() if k not in merged)
+        detail = (
+            f"{len(images):,} items of `images` are {len(merged):,} images: those with "
+            f"one `file_name`, such as {name!r}, are read as one image with the boxes "
+            "of all"
+        )
+        problems.add("repeated images", source, detail)
+    return merged
 
 
 def _note_strangers(strangers, images, count, source, problems):

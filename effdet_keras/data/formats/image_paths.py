@@ -10,6 +10,8 @@ from __future__ import annotations
 import collections
 import contextlib
 import contextvars
+import functools
+import os
 import pathlib
 import re
 import urllib.parse
@@ -113,6 +115,8 @@ class ImageIndex:
     def __init__(self, root: Any):
         self.root = root
         self._paths = collections.defaultdict(list)  # parts below the root, by name
+        # Thousands may be called `0001.jpg`, but few in a folder of one name too.
+        self._in_folder = collections.defaultdict(list)
         self._stems = collections.defaultdict(list)
         is_there = not is_remote(root) or root.is_dir()
         for place, _, files in walk(root) if is_there else ():
@@ -120,6 +124,9 @@ class ImageIndex:
             folders = place.parts[len(root.parts) :]
             for name in images:
                 self._paths[name.lower()].append((*folders, name))
+                if folders:
+                    key = folders[-1].lower(), name.lower()
+                    self._in_folder[key].append((*folders, name))
                 stem = name.rpartition(".")[0].lower()
                 self._stems[stem].append((*folders, name))
 
@@ -143,9 +150,20 @@ class ImageIndex:
             if candidates is None and not last.lower().endswith(IMAGE_SUFFIXES):
                 candidates = self._stems.get(last.lower())  # without its ending
             if candidates:
-                chosen = _longest([*parts[:-1], last], candidates, roles)
+                wanted = [*parts[:-1], last]
+                near = self._with_ending(wanted) if len(parts) > 1 else ()
+                chosen, is_any = _longest(wanted, near, roles)
+                if not is_any:
+                    chosen, _ = _longest(wanted, candidates, roles)
                 return None if chosen is None else _join(self.root, chosen)
         return None
+
+    def _with_ending(self, parts):
+        """The paths that may end in these parts: by the folder and the name."""
+        name = parts[-1].lower()
+        if len(parts) == 1:
+            return self._paths.get(name, ())
+        return self._in_folder.get((parts[-2].lower(), name), ())
 
     def find_stem(self, stem: str) -> Any:
         """The image with a name without suffix, if there is one; else None."""
@@ -156,8 +174,8 @@ class ImageIndex:
         """Whether there are images of these roles whose paths end like this."""
         return any(
             _common_ending(ending, path) == len(ending)
-            and _fits(split_roles(path[:-1]), roles)
-            for path in self._paths.get(ending[-1].lower(), ())
+            and _fits(_roles_of(path[:-1]), roles)
+            for path in self._with_ending(ending)
         )
 
 
@@ -167,25 +185,47 @@ def _without_hash(name):
 
 
 def _longest(wanted, candidates, roles):
-    """Of paths with the name that is wanted that with the longest ending, if one."""
+    """Of paths with the name that is wanted that with the longest ending.
+
+    Returns:
+        The path, or None where it is not one; bool, whether any may be of the split.
+    """
     named = split_roles(wanted[:-1]) or roles
-    candidates = [c for c in candidates if _fits(split_roles(c[:-1]), named)]
+    candidates = [c for c in candidates if _fits(_roles_of(c[:-1]), named)]
     lengths = [
         (_common_ending(wanted, c), _common_ending(wanted, c, case=True))
         for c in candidates
     ]
-    best = [c for c, n in zip(candidates, lengths) if n == max(lengths)]
+    longest = max(lengths, default=None)
+    best = [c for c, length in zip(candidates, lengths) if length == longest]
     if len(best) > 1 and roles:
-        best = [c for c in best if split_roles(c[:-1]) == roles] or best
+        best = [c for c in best if _roles_of(c[:-1]) == roles] or best
     if len(best) > 1:  # an image may also be among results, with boxes drawn on it
         best = [c for c in best if not any(map(_is_of_results, c[:-1]))]
-    return best[0] if len(best) == 1 else None
+    return best[0] if len(best) == 1 else None, bool(candidates)
+
+
+@functools.lru_cache(maxsize=100_000)
+def _roles_of(folders):
+    """The roles of splits that folders mention, which many images share."""
+    return frozenset(split_roles(folders))
 
 
 def _is_of_results(folder):
     """Whether a folder has copies of images, or masks, but not the images."""
     words = set(re.split(r"[\W_]+", folder.lower()))
     return folder.lower() in NO_DATA_FOLDERS or not words.isdisjoint(_NO_IMAGES)
+
+
+def may_have_images(folder: str) -> bool:
+    """Whether a folder of this name may have images, rather than masks or labels.
+
+    Example:
+        >>> [may_have_images(n) for n in ("val_images", "val_masks", "val_labels")]
+        [True, False, False]
+    """
+    words = set(re.split(r"[\W_]+", folder.lower()))
+    return words.isdisjoint(ANNOTATION_FOLDERS) and not _is_of_results(folder)
 
 
 _NO_IMAGES = frozenset("mask masks overlay overlays result results".split())
@@ -368,19 +408,23 @@ def find_folder(name: str, bases: Sequence[Any]) -> tuple[Any, bool]:
 
     Looks at each base first, then for the longest ending of the path that exists in a
     base, then for it below the base, where it is one. An ending keeps the name of a
-    split: `valid/images` is never `images` alone, which could be those of `train`.
+    split: `valid/images` is never `images` alone, which could be those of `train`. Of
+    `../train/images`, as Roboflow writes it, `train/images` in a base comes first, and
+    what lies outside of all bases last.
 
     Returns:
         Path or None; bool, whether the path is another than the file says.
     """
     clean = name.strip().strip("'\"").replace("\\", "/")
-    for base in bases:
-        for text in dict.fromkeys(
-            (name, name.replace("../", ""), clean, clean.replace("../", ""))
-        ):
-            place = base / text
-            if place.exists():
-                return place, False
+    texts = [name, name.replace("../", ""), clean, clean.replace("../", "")]
+    if clean.startswith(".."):
+        texts.reverse()
+    places = [base / text for base in bases for text in dict.fromkeys(texts)]
+    if clean.startswith(".."):
+        places.sort(key=lambda place: is_outside(place, bases))
+    for place in places:
+        if place.exists():
+            return place, False
     parts = path_parts(name)
     split_places = [i for i, part in enumerate(parts) if split_in_name(part)]
     longest = split_places[-1] + 1 if split_places else len(parts)
@@ -401,6 +445,21 @@ def find_folder(name: str, bases: Sequence[Any]) -> tuple[Any, bool]:
             if same:
                 break
     return None, False
+
+
+def is_outside(place: Any, bases: Sequence[Any]) -> bool:
+    """Whether a path is in none of some folders of this machine, after all `..`.
+
+    Example:
+        >>> base = pathlib.Path("/data/pets")
+        >>> [is_outside(base / p, [base]) for p in ("../train", "../pets/train")]
+        [True, False]
+    """
+    if is_remote(place):
+        return False
+    folders = {pathlib.Path(os.path.abspath(base)) for base in bases}
+    place = pathlib.Path(os.path.abspath(place))
+    return folders.isdisjoint((place, *place.parents))
 
 
 _DEPTH = 4  # folders below the one of a data.yaml

@@ -6,6 +6,7 @@ import collections
 import dataclasses
 import os
 import reprlib
+import warnings
 from collections.abc import Iterable, Sequence
 from typing import Any
 
@@ -15,7 +16,12 @@ from effdet_keras._internal.remote_path import for_each, is_file
 from effdet_keras._internal.whole_files import is_remote
 from effdet_keras.data.dataset import DetectionDataset
 from effdet_keras.data.formats import dataset_files
-from effdet_keras.data.formats.image_paths import find_moved, images_called
+from effdet_keras.data.formats.image_paths import (
+    current_root,
+    find_moved,
+    images_called,
+    may_have_images,
+)
 from effdet_keras.data.formats.label_map import ids_of_classes, requested_classes
 from effdet_keras.data.problems import Severity, describe_problems
 from effdet_keras.data.record import (
@@ -347,11 +353,79 @@ def are_coordinates(values):
     return np.all(np.abs(values) <= MAX_COORDINATE, axis=-1)
 
 
+_IMAGE_PLACES = ("", "images", "data", "Images", "img")  # and those of the split
+
+
 def image_folder(file, split, names, path_in):
     """The folder near an annotation file that has one of its first images, or None."""
-    places = (split, "", "images", f"images/{split}", "data", "Images", "img")
-    bases = (file.parent, file.parent.parent)
-    folders = [file.parent / file.stem, *(b / place for b in bases for place in places)]
+    folder = image_folder_inside(file, split, names, path_in)
+    return folder or image_folder_around(file, split, names, path_in)
+
+
+def image_folder_inside(file, split, names, path_in):
+    """The folder of the dataset that has one of the first images of a file, or None.
+
+    The folders beside the file count, and those beside its folder if they are of the
+    dataset. A folder of the same split comes first: of `images` and `val_images` the
+    second has those of `val.json`.
+    """
+    folders = [file.parent / file.stem]
+    for base in [file.parent, *([] if _is_at_the_root(file) else [file.parent.parent])]:
+        folders += [base / split, base / "images" / split]
+        if _first_with(folders, names, path_in) is None:
+            folders += _folders_of_split(base, split)
+        folders += [base / place for place in _IMAGE_PLACES]
+    return _first_with(folders, names, path_in)
+
+
+def _folders_of_split(base, split):
+    """The folders of images in a folder that are of a split, such as `val_images`."""
+    roles = dataset_files.split_roles([split])
+    if not roles or is_remote(base) or not base.is_dir():
+        return []
+    return [
+        folder
+        for folder in dataset_files.visible_folders(base)
+        if dataset_files.split_roles([folder.name]) == roles
+        and may_have_images(folder.name)
+    ]
+
+
+def image_folder_around(file, split, names, path_in, problems=None):
+    """The folder of images beside that of a dataset, which may be of another; or None.
+
+    It is taken, with a note, where no image is found in the dataset.
+    """
+    if not _is_at_the_root(file) or any(
+        find_moved([(n,) for n in names[:10]], file)[0]
+    ):
+        return None
+    places = (split, f"images/{split}", *_IMAGE_PLACES)
+    folders = [file.parent.parent / place for place in places]
+    folder = _first_with(folders, names, path_in)
+    if folder is not None:
+        detail = (
+            f"no image of {str(file)!r} is below its folder: {names[0]!r} and others "
+            f"are read from {str(folder)!r}, beside that folder. If these are other "
+            "images, pass `image_dir`"
+        )
+        if problems is None:
+            warnings.warn(detail, stacklevel=3)
+        else:
+            problems.add("moved images", file, detail)
+    return folder
+
+
+def _is_at_the_root(file):
+    """Whether what is around the folder of a file is no part of the dataset."""
+    if is_remote(file):
+        return False
+    root = current_root(file)
+    return root is None or root not in file.absolute().parent.parents
+
+
+def _first_with(folders, names, path_in):
+    """The first of several folders that has one of the first images, or None."""
     known = (f for f in folders if any(is_file(path_in(f, n)) for n in names[:10]))
     return next(known, None)
 

@@ -102,7 +102,7 @@ def from_yolo(
     )
     tables = yolo_rows.read_label_tables(files, _key_points_of(layout), problems)
     used = {label for table in tables if table is not None for label in table.classes}
-    names = layout.names
+    names = layout.names_of.get(split, layout.names)
     if not names and class_names is not None:
         names, _ = requested_classes(class_names)
     elif not names:

@@ -7,6 +7,7 @@ file and lists, folders of images and labels, folders of splits, or all side by 
 from __future__ import annotations
 
 import collections
+import itertools
 import json
 import os
 import pathlib
@@ -18,8 +19,10 @@ from typing import Any, NamedTuple
 from effdet_keras._internal.remote_path import path_of
 from effdet_keras._internal.whole_files import is_remote
 from effdet_keras._internal.yaml_text import load_yaml, read_text
+from effdet_keras.data.dataset import count_of
 from effdet_keras.data.formats import reading
 from effdet_keras.data.formats.dataset_files import (
+    NO_DATA_FOLDERS,
     is_visible,
     names_in,
     role_of_split,
@@ -36,6 +39,7 @@ from effdet_keras.data.formats.image_paths import (
     current_root,
     find_folder,
     find_moved,
+    is_outside,
     path_parts,
 )
 from effdet_keras.data.formats.label_map import read_label_map
@@ -88,6 +92,8 @@ class Layout(NamedTuple):
         is_flat: whether images and txt files lie side by side.
         label_files: the txt file of each image, where the places of the splits are
             images, found by the names of txt files.
+        names_of: the names of the classes of each split, where the splits have lists
+            that differ.
     """
 
     folder: Any
@@ -98,6 +104,7 @@ class Layout(NamedTuple):
     label_folders: dict[Any, Any] = {}
     is_flat: bool = False
     label_files: dict[Any, Any] = {}
+    names_of: dict[str, tuple[str, ...]] = {}
 
 
 def find_layout(path: Any) -> Layout:
@@ -208,7 +215,7 @@ def _yaml_layout(file):
     folder = _folder_of_yaml(file, base)
     bases = [folder, file.parent, current_root(file)]
     bases = list(dict.fromkeys(b for b in bases if b is not None))
-    splits, missing, moved = {}, {}, []
+    splits, missing, moved, outside = {}, {}, [], []
     for split, values in entries.items():
         places = []
         for value in values:
@@ -226,9 +233,12 @@ def _yaml_layout(file):
                 places.append(place)
             if is_moved:
                 moved.append((value, place))
+            elif place is not None and _leaves(value, place, bases):
+                outside.append((value, place))
         if split not in missing:
             splits[split] = places
     notes = [_note_of_moved(file, moved)] if moved else []
+    notes += [_note_of_outside(file, *outside[0])] if outside else []
     if not splits:
         layout = _any_folder_layout(file.parent)
         # Folders beside a file that names others in its own folder could be anything.
@@ -258,9 +268,11 @@ def _yaml_layout(file):
             )
             notes.append(("missing split", str(file), detail))
     count = content.get("nc")
-    names = _names_of_yaml(content, file)
+    names, names_of = _names_of_yaml(content, file), {}
     if not names:
-        names, _ = find_names([file.parent, folder, *_places_of(splits)], file.parent)
+        places = [file.parent, folder, *_places_of(splits)]
+        names, names_of, own_notes = _names_of_layout(places, file.parent, splits)
+        notes += own_notes
         rule = "`names` of a data.yaml must be a list of class names"
         reading.require_content(names, rule, file, content.get("names"))
     if isinstance(count, int) and count != len(names):
@@ -271,7 +283,12 @@ def _yaml_layout(file):
         notes.append(("number of classes", str(file), detail))
     order = [split for split in entries if split in splits]
     return Layout(
-        folder, {k: splits[k] for k in order}, names, file, notes=tuple(notes)
+        folder,
+        {k: splits[k] for k in order},
+        names,
+        file,
+        notes=tuple(notes),
+        names_of=names_of,
     )
 
 
@@ -337,7 +354,8 @@ def _is_inside(layout, missing):
     return all(
         split in missing
         and all(
-            str(place).startswith(f"{layout.folder / path_parts(missing[split])[0]}/")
+            place.parts[: len(folder.parts)] == folder.parts != place.parts
+            for folder in [layout.folder / path_parts(missing[split])[0]]
             for place in places
         )
         for split, places in layout.splits.items()
@@ -357,6 +375,20 @@ def _note_of_moved(file, moved):
     detail = (
         f"{len(moved)} of the places that {file.name!r} names are of another machine "
         f"or folder. Read by the ending of their path: {value!r} is {str(place)!r}"
+    )
+    return ("moved folders", str(file), detail)
+
+
+def _leaves(value, place, bases):
+    """Whether a data.yaml names a folder outside of the dataset by `..`."""
+    return value.strip("'\" ").startswith("..") and is_outside(place, bases)
+
+
+def _note_of_outside(file, value, place):
+    detail = (
+        f"{file.name!r} names {value!r}, which is {os.path.abspath(place)!r}, outside "
+        "of the dataset. If these images are of another one, leave out the `../` and "
+        "put those that are meant beside the file"
     )
     return ("moved folders", str(file), detail)
 
@@ -397,18 +429,22 @@ def _places_of(splits):
 # --- Darknet's .data file, and lists of images.
 
 
+# `eval = coco` is the way to evaluate, and `backup` a folder of weights.
+_DARKNET_SPLITS = ("train", "valid", "val", "test")
+
+
 def _darknet_layout(file):
     """The layout of a file of lines `train = data/train.txt`, or None."""
     content = {}
     for line in read_text(file).splitlines():
         key, is_pair, value = line.partition("=")
-        if is_pair:
+        if is_pair and not line.lstrip().startswith("#"):
             content[key.strip()] = value.strip()
     bases = [file.parent, file.parent.parent, current_root(file)]
     bases = list(dict.fromkeys(b for b in bases if b is not None))
     splits, missing = {}, {}
     for key, value in content.items():
-        if role_of_split(key) is not None and value:
+        if key in _DARKNET_SPLITS and value:
             place, _ = find_folder(value, bases)
             if place is not None and _resolves(place, bases):
                 splits[key] = [place]
@@ -416,12 +452,13 @@ def _darknet_layout(file):
                 missing[key] = value
     if not splits:
         return None
-    names = ()
+    names, names_of, own_notes = (), {}, []
     if "names" in content:
         place, _ = find_folder(content["names"], bases)
         names = () if place is None else _names_in_file(place)
     if not names:
-        names, _ = find_names([file.parent, *_label_places(splits)], file.parent)
+        places = [file.parent, *_label_places(_places_of(splits))]
+        names, names_of, own_notes = _names_of_layout(places, file.parent, splits)
     notes = tuple(
         (
             "missing split",
@@ -431,7 +468,8 @@ def _darknet_layout(file):
         )
         for key, value in missing.items()
     )
-    return Layout(file.parent, splits, names, notes=notes)
+    notes += tuple(own_notes)
+    return Layout(file.parent, splits, names, notes=notes, names_of=names_of)
 
 
 def _resolves(place, bases):
@@ -504,9 +542,12 @@ def _folder_layout(path):
         )
     if layout.names:
         return layout
-    places = [path / "labels", path / "labels" / "train", *_label_places(layout.splits)]
-    names, _ = find_names([path, *places], path)
-    return layout._replace(names=names)
+    places = [path, path / "labels", path / "labels" / "train"]
+    places += _label_places(_places_of(layout.splits))
+    names, names_of, notes = _names_of_layout(places, path, layout.splits)
+    return layout._replace(
+        names=names, names_of=names_of, notes=(*layout.notes, *notes)
+    )
 
 
 def _any_folder_layout(path):
@@ -520,6 +561,7 @@ def _any_folder_layout(path):
         _parts_layout,
         _split_layout,
         _flat_layout,
+        _named_folders_layout,
         _pair_layout,
         _inner_layout,
         _scattered_layout,
@@ -567,8 +609,10 @@ def _parts_layout(path):
     folder = images[0]
     pairs = {folder: pairs[folder]} if pairs else {}
     inner, files = names_in(folder)
-    splits = list(splits_in_names(inner))
-    if splits and not any(name.lower().endswith(IMAGE_SUFFIXES) for name in files):
+    splits = splits_in_names(inner)
+    beside = [name for name in files if name.lower().endswith(IMAGE_SUFFIXES)]
+    roles = {role_of_split(s) for n, s in splits.items() if _has_image(folder / n)}
+    if splits and (not beside or "train" in roles):
         # Other folders beside those of splits are splits where they have labels.
         others = [
             name
@@ -577,8 +621,18 @@ def _parts_layout(path):
         ]
         names = _split_names([*splits, *others])
         places = {name: [folder / place] for place, name in names.items()}
-        return Layout(path, places, label_folders=pairs)
+        notes = (_note_of_beside(folder, beside, list(names)),) if beside else ()
+        return Layout(path, places, notes=notes, label_folders=pairs)
     return Layout(path, {reading.ONE_SPLIT: [folder]}, label_folders=pairs)
+
+
+def _note_of_beside(folder, images, splits):
+    detail = (
+        f"{count_of(len(images), 'image')} beside the folders of the splits {splits} "
+        f"in {str(folder)!r}, such as {images[0]!r}, left out: put those that are "
+        "meant into one of these folders"
+    )
+    return ("images beside splits", str(folder), detail)
 
 
 def _are_pair(images, labels):
@@ -610,6 +664,7 @@ def _split_layout(path):
         or _split_of_parts(folder)
         or _inner_layout(folder)
         or _parts_in_folders(folder)
+        or _flat_folders_layout(folder)
         for folder in folders
     }
     layouts = {folder: layout for folder, layout in layouts.items() if layout}
@@ -622,7 +677,8 @@ def _split_layout(path):
     }
     is_flat = any(layout.is_flat for layout in layouts.values())
     pairs = {k: v for la in layouts.values() for k, v in la.label_folders.items()}
-    return Layout(path, splits, is_flat=is_flat, label_folders=pairs)
+    notes = tuple(note for layout in layouts.values() for note in layout.notes)
+    return Layout(path, splits, notes=notes, is_flat=is_flat, label_folders=pairs)
 
 
 def _split_of_parts(folder):
@@ -660,6 +716,39 @@ def _flat_layout(path):
     return Layout(path, {reading.ONE_SPLIT: [path]}, is_flat=True)
 
 
+def _flat_folders_layout(path):
+    """The layout of several folders with images and their txt files each, or None.
+
+    So are clips of a video, and images of one class each, which share the numbers of
+    the classes: no two of their lists of names say otherwise.
+    """
+    folders = visible_folders(path)
+    folders = [f for f in folders if f.name.lower() not in NO_DATA_FOLDERS]
+    flat = [folder for folder in folders if _flat_layout(folder)]
+    if len(flat) < 2 or not _go_together([_list_in(folder)[0] for folder in flat]):
+        return None
+    others = [f.name for f in folders if f not in flat and _has_image(f)]
+    detail = (
+        f"the folders {others} of {str(path)!r} are left out: no image there has a txt "
+        f"file beside it, as those of {flat[0].name!r} have"
+    )
+    notes = (("images without txt file", str(path), detail),) if others else ()
+    return Layout(path, {reading.ONE_SPLIT: flat}, notes=notes, is_flat=True)
+
+
+def _named_folders_layout(path):
+    """The layout of such folders where a list names their classes, or None.
+
+    Without one, the same number may be of another class in another folder.
+    """
+    layout = _flat_folders_layout(path)
+    if layout is None:
+        return None
+    folders = layout.splits[reading.ONE_SPLIT]
+    is_named = all(_list_in(folder)[0] for folder in folders)
+    return layout if is_named or find_names([path], path)[0] else None
+
+
 def _pair_layout(path):
     """The layout of two folders whose files have the same names, or None."""
     stems, folders = {}, visible_folders(path)
@@ -676,6 +765,9 @@ def _pair_layout(path):
         for labels in stems:
             same = stems[images][0] & stems[labels][1]
             if images == labels or not 2 * len(same) > len(stems[labels][1]) > 0:
+                continue
+            own = stems[labels][0] & stems[labels][1]
+            if 2 * len(own) > len(stems[labels][1]):  # of the images beside them
                 continue
             if _are_labels([labels / f"{stem}.txt" for stem in sorted(same)]):
                 pairs = {images: labels}
@@ -744,6 +836,7 @@ def _has_labels(folder):
     return False
 
 
+_NUMBER = re.compile(r"[-+]?(\d+\.?\d*|\.\d+)(e[-+]?\d+)?", re.I | re.ASCII)
 _LOOKED_AT = 50  # files: the first may be empty, of images without objects
 
 
@@ -769,11 +862,7 @@ def _is_label_file(file, least=1.0):
     line = next((line.split() for line in text.splitlines() if line.strip()), None)
     if line is None:
         return None
-    numbers = [
-        word
-        for word in line
-        if re.fullmatch(r"[-+]?[\d.]+(e[-+]?\d+)?", word, re.I | re.ASCII)
-    ]
+    numbers = [word for word in line if _NUMBER.fullmatch(word)]
     if least < 1.0:
         return len(numbers) >= least * len(line)
     return len(line) == len(numbers) >= 5 and float(numbers[0]).is_integer()
@@ -872,7 +961,7 @@ def find_labels(images: Sequence[Any], layout: Layout) -> Labels:
     for image in images:
         by_folder[image.parent].append(image)
     file_of, left_out = {}, []
-    stems_of, texts_of = collections.defaultdict(set), {}
+    stems_of, texts_of, shared = collections.defaultdict(set), {}, set()
     roots = set(_places_of(layout.splits))
     for folder, members in by_folder.items():
         if layout.label_files:
@@ -891,7 +980,8 @@ def find_labels(images: Sequence[Any], layout: Layout) -> Labels:
                     for n in names_in(folder)[1]
                     if n.lower().endswith(IMAGE_SUFFIXES)
                 }
-            else:
+            elif place not in shared:  # by several folders of images: once is enough
+                shared.add(place)
                 stems_of[place] |= {name[:-4] for name in texts_of[place]}
         found = {}
         for image in members:
@@ -1038,10 +1128,10 @@ def _path_from(path, parts):
     return path.with_parts(parts) if is_remote(path) else pathlib.Path(*parts)
 
 
-def _label_places(splits):
-    """The folders of images of splits, and those of their txt files."""
+def _label_places(images):
+    """The folders of some places of images, and those of their txt files."""
     places = []
-    for place in _places_of(splits):
+    for place in images:
         folder = place if place.is_dir() else place.parent
         places += [p for p, _ in _label_folders(folder, {})]
         places += [folder.parent, folder]
@@ -1074,13 +1164,105 @@ _NAME_FOLDERS = (
 )
 
 
+def _names_of_layout(places, folder, splits):
+    """The names of the classes, those of each split if they differ, and notes of them.
+
+    Args:
+        places, folder: as for `find_names`.
+        splits: the places of the images of each split.
+
+    Raises:
+        ValueError: If folders of one split have lists that differ.
+    """
+    names, file = find_names(places, folder)
+    if file is None:
+        return (), {}, []
+    notes, own = _note_of_beyond(file, folder), _own_folders(splits)
+    if all(file.parent not in f for places in own.values() for f in places):
+        return names, {}, notes  # a list of all splits
+    lists = {split: _first_lists(places) for split, places in own.items()}
+    found = [item for own in lists.values() for item in own]
+    if _go_together([names for names, _ in found]):
+        return max(*(own for own, _ in found), names, key=len), {}, notes
+    for split, own in lists.items():
+        if not _go_together([names for names, _ in own]):
+            (one, first), (other, second) = _that_differ(own)
+            raise InvalidValueError(
+                f"The folders of the split {split!r} have lists of class names that "
+                f"differ: {str(first)!r} has {reprlib.repr(list(one))}, "
+                f"{str(second)!r} has {reprlib.repr(list(other))}. Where the numbers "
+                f"mean the same, write one classes.txt into {str(folder)!r}; else load "
+                "each folder by itself"
+            )
+    (one, first), (other, second) = _that_differ(found)
+    detail = (
+        f"the splits have lists of class names that differ: {str(first)!r} has "
+        f"{reprlib.repr(list(one))}, {str(second)!r} has {reprlib.repr(list(other))}. "
+        "Each is read by its own; where the numbers mean the same, write one "
+        f"classes.txt into {str(folder)!r}"
+    )
+    notes.append(("lists of class names", str(folder), detail))
+    longest = {s: max((n for n, _ in own), key=len) for s, own in lists.items() if own}
+    return names, longest, notes
+
+
+def _own_folders(splits):
+    """For each split and place of it the folders near that no other split has."""
+    near = {
+        split: [_label_places([place]) for place in _places_of({split: places})]
+        for split, places in splits.items()
+    }
+    uses = collections.Counter(
+        folder for places in near.values() for folder in set(itertools.chain(*places))
+    )
+    return {
+        split: [[f for f in folders if uses[f] == 1] for folders in places]
+        for split, places in near.items()
+    }
+
+
+def _first_lists(places):
+    """The first list of class names of each place, and its file, where it has one."""
+    lists = [
+        next((found for folder in folders if (found := _list_in(folder))[0]), None)
+        for folders in places
+    ]
+    return list(dict.fromkeys(filter(None, lists)))
+
+
+def _that_differ(lists):
+    """Two of several pairs of names and a file whose names do not go together."""
+    return next(
+        pair
+        for pair in itertools.combinations(lists, 2)
+        if not _go_together([names for names, _ in pair])
+    )
+
+
+def _note_of_beyond(file, folder):
+    """Notes, one or none, that a list of names lies outside what the user named."""
+    root = current_root(folder)
+    if is_remote(file) or root is None or root in file.absolute().parents:
+        return []
+    if file.parent.absolute() != folder.absolute().parent:
+        return []  # of the folder of txt files
+    if role_of_split(folder.name) or folder.name.lower() in IMAGE_FOLDERS:
+        return []  # of which the folder around is the dataset
+    detail = (
+        f"the names of the classes are those of {str(file)!r}, outside of "
+        f"{str(root)!r}. If these are of another dataset, pass `class_names`, or write "
+        "a classes.txt with a name in each line"
+    )
+    return [("lists of class names", str(folder), detail)]
+
+
 def find_names(places: Iterable[Any], folder: Any) -> tuple[tuple[str, ...], Any]:
     """The names of the classes from the first list of them that is found.
 
     Args:
         places: folders of the dataset, most likely first.
         folder: the folder of the dataset: the folders around it, up to what the user
-            named, may have the list as well.
+            named, may have the list as well; and at last the one around that.
 
     Returns:
         The names, and the file that has them; or an empty tuple and None.
@@ -1089,23 +1271,42 @@ def find_names(places: Iterable[Any], folder: Any) -> tuple[tuple[str, ...], Any
     if root is not None and not is_remote(folder):
         folder = folder.absolute()
         around = [p for p in folder.parents if p == root or root in p.parents]
-    folders = [*places, folder.parent]
-    folders += [base / name for base in (folder, *around) for name in _NAME_FOLDERS]
-    for place in dict.fromkeys(folders):
+    folders = [base / name for base in (folder, *around) for name in _NAME_FOLDERS]
+    folders = [p for p in (*places, *folders) if p != folder.parent or p in around]
+    for place in dict.fromkeys([*folders, folder.parent]):
         is_beyond = place == folder.parent and place not in around
-        usual = _NAME_FILES[:2] if is_beyond else _NAME_FILES
-        files = [place / name for name in usual]
-        if not is_beyond:
-            files += visible_files(place, ".names", ".labels", ".pbtxt")
-        for file in files:
-            names = _names_in_file(file) if file.is_file() else ()
-            if names:
-                return names, file
-        for file in [] if is_beyond else visible_files(place, ".yaml", ".yml"):
-            names = _names_in_yaml(file)
-            if names:
-                return names, file
+        names, file = _list_in(place, is_beyond)
+        if names:
+            return names, file
     return (), None
+
+
+def _list_in(folder, is_beyond=False):
+    """The names of the first list of classes in a folder, and its file; or (), None.
+
+    Beyond the dataset only the most usual names of files count.
+    """
+    files = [folder / name for name in (_NAME_FILES[:2] if is_beyond else _NAME_FILES)]
+    if not is_beyond:
+        files += visible_files(folder, ".names", ".labels", ".pbtxt")
+    for file in files:
+        names = _names_in_file(file) if file.is_file() else ()
+        if names:
+            return names, file
+    for file in [] if is_beyond else visible_files(folder, ".yaml", ".yml"):
+        names = _names_in_yaml(file)
+        if names:
+            return names, file
+    return (), None
+
+
+def _go_together(lists):
+    """Whether a number has the same name in all lists that have it.
+
+    LabelImg writes a list into each folder, which grows with the classes used there.
+    """
+    longest = max(lists, key=len, default=())
+    return all(names == longest[: len(names)] for names in lists)
 
 
 def _names_in_yaml(file):
