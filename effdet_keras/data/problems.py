@@ -55,7 +55,6 @@ KINDS = {
     "root category": Kind(Severity.NOTE, "is no class"),
     "box columns": Kind(Severity.NOTE, "read as it says"),
     "several files": Kind(Severity.NOTE, "read as one split"),
-    "repeated images": Kind(Severity.NOTE, "read as one image each", True),
     "oriented box": Kind(Severity.NOTE, "read as the upright box around it"),
     "moved images": Kind(Severity.NOTE, "read from where it is", True),
     "moved folders": Kind(Severity.NOTE, "read from where it is", True),

@@ -113,7 +113,6 @@ def _make_dataset(
     classes = _read_classes(content, class_names, source, problems)
     images = _read_images(content["images"], source, problems)
     groups = _group_annotations(content["annotations"], images, source, problems)
-    images = _merge_entries(images, groups, source, problems)
     folder = image_dir
     if folder is None:
         folder = _find_image_dir(annotations, images, problems)
@@ -555,39 +554,6 @@ def _group_annotations(annotations, images, source, problems):
             groups[key].append((annotation_id, annotation))
     _note_strangers(strangers, images, len(annotations), source, problems)
     return groups
-
-
-def _merge_entries(images, groups, source, problems):
-    """The images by their id, each once; an entry per box adds its boxes to the first.
-
-    Args:
-        images: the items of `images` by their id.
-        groups: the annotations by the id of their image, to which those of later
-            entries of it are added; an equal annotation counts once.
-    """
-    first_of, merged = {}, {}
-    for key, image in images.items():
-        first = first_of.setdefault(image["file_name"], key)
-        if first == key:
-            merged[key] = image
-            continue
-        known = {
-            (repr(a.get("category_id")), repr(a["bbox"])) for _, a in groups[first]
-        }
-        groups[first] += [
-            (annotation_id, a)
-            for annotation_id, a in groups[key]
-            if (repr(a.get("category_id")), repr(a["bbox"])) not in known
-        ]
-    if len(merged) < len(images):
-        name = next(i["file_name"] for k, i in images.items() if k not in merged)
-        detail = (
-            f"{len(images):,} items of `images` are {len(merged):,} images: those with "
-            f"one `file_name`, such as {name!r}, are read as one image with the boxes "
-            "of all"
-        )
-        problems.add("repeated images", source, detail)
-    return merged
 
 
 def _note_strangers(strangers, images, count, source, problems):

@@ -366,22 +366,6 @@ def test_several_files_of_one_split_are_read_as_one(content, tmp_path, names):
     }
 
 
-def test_an_entry_for_each_box_is_one_image_with_all_boxes(content, tmp_path):
-    (first, other), (one, two, crowd) = content["images"], content["annotations"]
-    content["images"] = [first, other, {**first, "id": 8}, {**first, "id": 9}]
-    two["image_id"], crowd["image_id"] = 8, "9"
-    content["annotations"].append({**one, "id": 7, "image_id": 9})  # written twice
-    with pytest.warns(UserWarning, match=r"4 items .* are 2 images: .*'a\.png'"):
-        dataset = from_coco(content, tmp_path)
-    assert [record.file_name for record in dataset.records] == ["a.png", "b.png"]
-    assert [record.image_id for record in dataset.records] == [397133, 5]
-    assert dataset.records[0].annotation_ids.tolist() == [100, 101, 102]
-    assert dataset.records[0].labels.tolist() == [1, 0, 0]
-    assert [p.kind for p in dataset.problems if p.kind != "box outside"] == [
-        "repeated images"
-    ]
-
-
 def test_equal_annotations_of_two_files_count_once(content, tmp_path):
     for name in ("train_part1.json", "train_part2.json"):
         (tmp_path / name).write_text(json.dumps(content))
