@@ -396,6 +396,7 @@ class _DatasetImage(EncodedImage):
 
     rows: Any = dataclasses.field(default=None, compare=False, repr=False)
     column: str = "image"
+    fingerprint: str = ""  # of the dataset: another one may have as many rows
 
     def read(self) -> bytes:
         """The bytes of the image file, not decoded."""
@@ -436,10 +437,15 @@ def _from_dataset(source, split, box_format, options):
     stored = stored.select_columns([column])
     others = [c for c in features if c != column]
     rows = source.select_columns(others).with_format(None)
-    places = [
-        _DatasetImage(name, row, 0, rows=stored, column=column)
-        for row in range(len(source))
-    ]
+    image = functools.partial(
+        _DatasetImage,
+        name,
+        length=0,
+        rows=stored,
+        column=column,
+        fingerprint=source._fingerprint,  # which the library keeps of each dataset
+    )
+    places = [image(offset=row) for row in range(len(source))]
     names = _names_in_features(features)
     return _make(
         list(rows), places, names, box_format, options["class_names"], problems, name

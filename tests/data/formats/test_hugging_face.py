@@ -8,6 +8,7 @@ from support.small_datasets import save_image
 
 from effdet_keras import data
 from effdet_keras.data import from_hugging_face
+from effdet_keras.data.shared_images import shared_images
 
 BOX = [5.0, 2.0, 20.0, 10.0]
 OBJECTS = {"bbox": [BOX, [0, 0, 4, 4]], "category": ["dog", "cat"]}
@@ -247,6 +248,19 @@ def test_splits_and_parquet_files_with_images(library, pets, tmp_path):
     splits = data.load_splits(folder)
     assert {name: len(d) for name, d in splits.items()} == {"test": 1, "train": 2}
     np.testing.assert_array_equal(splits["train"][0]["image"], pets[0]["image"])
+
+
+@pytest.mark.extra_packages
+def test_splits_of_as_many_rows_are_different_images(pets, tmp_path):
+    for row, name in enumerate(("train", "test")):
+        rows = pets.select([row])
+        embedded = rows.map(lambda row: {**row, "image": {"bytes": image_bytes(row)}})
+        embedded.to_parquet(tmp_path / f"data/{name}-00000-of-00001.parquet")
+    train, test = data.load_splits(tmp_path).values()
+    assert shared_images(train.records, test.records) == []
+    first, second = (from_hugging_face(pets.select([row])) for row in range(2))
+    assert shared_images(first.records, second.records) == []
+    assert shared_images(first.records, from_hugging_face(pets.select([0])).records)
 
 
 def image_bytes(row):
