@@ -66,7 +66,7 @@ from effdet_keras.data.formats.voc import voc_readers, write_voc
 from effdet_keras.data.formats.yolo import write_yolo, yolo_readers
 from effdet_keras.data.formats.yolo_layout import find_layout
 from effdet_keras.data.problems import Problem
-from effdet_keras.data.shared_images import shared_images
+from effdet_keras.data.shared_images import is_copy, shared_images
 from effdet_keras.errors import InvalidValueError, check_choice, require
 from effdet_keras.images import IMAGE_SUFFIXES
 
@@ -623,6 +623,7 @@ class _Content:
     source: Source
     readers: Mapping[str, Callable]  # those of the source, which need not read again
     boxes_of: Mapping[str, int]  # number of boxes of each image, by its name
+    files_of: Mapping[str, list]  # the files of each name: none inside larger files
     num_boxes: int
     means_of: Mapping[str, np.ndarray]  # the mean of the boxes of each image, `xywh`
     is_doubtful: bool  # whether a file does not say what its numbers are
@@ -686,6 +687,7 @@ def _choose(found, inner, path):
 def _content_of(source):
     """What a dataset holds, or None where it cannot be read."""
     boxes_of, num_boxes, seen = collections.Counter(), 0, set()
+    files_of = collections.defaultdict(list)
     readers, means, is_doubtful = {}, {}, False
     try:
         with dataset_root(source.root), _collector_off():
@@ -698,12 +700,14 @@ def _content_of(source):
                 readers[split] = again if is_clean else read
                 is_doubtful |= any(p.kind == "box columns" for p in dataset.problems)
                 for record in dataset.records:
+                    name = record.file_name.replace("\\", "/").rpartition("/")[2]
+                    name = name.rpartition(".")[0] or name
                     if isinstance(record.image, str):
                         if record.image in seen:  # of a split that has all images
                             continue
                         seen.add(record.image)
-                    name = record.file_name.replace("\\", "/").rpartition("/")[2]
-                    name = name.rpartition(".")[0] or name
+                        if not is_remote(record.image):
+                            files_of[name].append(record.image)
                     if name in boxes_of:
                         means.pop(name, None)  # of two images, in any order
                     elif len(record.labels):
@@ -714,7 +718,7 @@ def _content_of(source):
         return None
     if not boxes_of:
         return None
-    return _Content(source, readers, boxes_of, num_boxes, means, is_doubtful)
+    return _Content(source, readers, boxes_of, files_of, num_boxes, means, is_doubtful)
 
 
 def _read_again(known, read, *, class_names=None, on_error="raise", **options):
@@ -724,10 +728,27 @@ def _read_again(known, read, *, class_names=None, on_error="raise", **options):
     return read(class_names=class_names, on_error=on_error, **options)
 
 
+_COMPARED = 20  # pairs of images of one name, of which the bytes are compared
+
+
 def _is_same(one, other):
-    """Whether most images of the smaller of two datasets are in the other."""
-    shared = one.boxes_of.keys() & other.boxes_of.keys()
-    return 2 * len(shared) >= min(len(one.boxes_of), len(other.boxes_of))
+    """Whether most images of the smaller of two datasets are in the other.
+
+    Frames of two videos have the same names: the bytes of some tell.
+    """
+    shared = sorted(one.boxes_of.keys() & other.boxes_of.keys())
+    some = shared[:: len(shared) // _COMPARED + 1]
+    num_same = sum(_is_one_image(name, one, other) for name in some)
+    count = len(shared) * num_same / max(len(some), 1)
+    return 2 * count >= min(len(one.boxes_of), len(other.boxes_of))
+
+
+def _is_one_image(name, one, other):
+    """Whether two datasets have the same image of a name, as far as files tell."""
+    here, there = one.files_of.get(name, ()), other.files_of.get(name, ())
+    if not here or not there:
+        return True
+    return any(is_copy(first, second) for first in here for second in there)
 
 
 def _note_of_other(chosen, other):

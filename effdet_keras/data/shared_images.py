@@ -58,11 +58,12 @@ def _copies(first, second):
         if not isinstance(record.image, str) or is_remote(record.image):
             continue
         others = by_name.get(os.path.basename(record.image), ())
-        if any(_is_copy(record.image, other) for other in others):
+        if any(is_copy(record.image, other) for other in others):
             yield i
 
 
-def _is_copy(one, other):
+def is_copy(one: str, other: str) -> bool:
+    """Whether two paths are one file, or files of the same bytes."""
     if one == other:
         return True  # without reading it
     try:

@@ -833,3 +833,21 @@ def test_images_of_a_dataset_beside_are_not_taken(tmp_path):
     for path in (tmp_path / "cats", tmp_path / "cats/pets.json"):
         with pytest.raises(FileNotFoundError, match="no folder with the images"):
             load(path)
+
+
+def test_frames_of_one_name_in_two_exports_are_different_images(tmp_path):
+    names = [f"frame_{i:06d}.PNG" for i in range(3)]
+    for task, color in (("task_1", "red"), ("task_2", "blue")):
+        folder = tmp_path / task
+        put(folder, "annotations/instances_default.json", text=coco(*names))
+        for name in names:
+            path = folder / "images/default" / name
+            path.parent.mkdir(parents=True, exist_ok=True)
+            Image.new("RGB", (40, 20), color).save(path)
+    with pytest.raises(ValueError, match="2 datasets of different images(?s:.*)task_2"):
+        load(tmp_path)
+    # Copies of the same frames are one dataset, annotated twice.
+    for name in names:
+        frame = (tmp_path / "task_1/images/default" / name).read_bytes()
+        (tmp_path / "task_2/images/default" / name).write_bytes(frame)
+    assert len(load(tmp_path)) == 3
