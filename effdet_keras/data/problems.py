@@ -55,6 +55,7 @@ KINDS = {
     "root category": Kind(Severity.NOTE, "is no class"),
     "box columns": Kind(Severity.NOTE, "read as it says"),
     "several files": Kind(Severity.NOTE, "read as one split"),
+    "several entries": Kind(Severity.NOTE, "read as one image"),
     "oriented box": Kind(Severity.NOTE, "read as the upright box around it"),
     "moved images": Kind(Severity.NOTE, "read from where it is", True),
     "moved folders": Kind(Severity.NOTE, "read from where it is", True),

@@ -96,6 +96,19 @@ def test_where_no_annotation_fits_an_image_it_is_an_error(content, tmp_path):
     assert [len(example["labels"]) for example in dataset] == [0, 0]
 
 
+def test_an_entry_for_each_box_is_one_image(content, tmp_path):
+    for number, annotation in enumerate(content["annotations"]):
+        annotation["image_id"] = 1000 + number
+    first = content["images"][0]
+    entries = [{**first, "id": 1000 + n} for n in range(len(content["annotations"]))]
+    content["images"] = [*entries, content["images"][1]]
+    said = r"1 of 2 images have several entries, such as 'a\.png' with 3"
+    with pytest.warns(UserWarning, match=said):
+        dataset = from_coco(content, tmp_path)
+    assert dataset.image_ids == (1000, content["images"][-1]["id"])
+    assert [len(example["labels"]) for example in dataset] == [3, 0]
+
+
 def test_backslashes_between_folders(content, tmp_path):
     (tmp_path / "more").mkdir()
     (tmp_path / "a.png").rename(tmp_path / "more" / "a.png")
