@@ -18,6 +18,7 @@ from effdet_keras import box_ops
 from effdet_keras._internal.whole_files import write_text
 from effdet_keras.data.anchor_fit import input_boxes
 from effdet_keras.data.any_format import load, load_splits
+from effdet_keras.data.box_formats import reach_out, suspect_box_format
 from effdet_keras.data.dataset import (
     DetectionDataset,
     boxes_per_class,
@@ -397,7 +398,7 @@ def _find_in_boxes(dataset, config):
 
 def _find_clipped(table):
     _, usable = clip_boxes_xywh(table.boxes_xywh, table.sizes)
-    out = _reach_out(table.boxes_xywh, table.sizes)
+    out = reach_out(table.boxes_xywh, table.sizes)
     for row in np.flatnonzero(usable & (out > _ROUNDING)):
         box = describe_box(table.boxes_xywh[row])
         detail = f"{box}: {out[row]:.4g} pixels out of the image"
@@ -465,57 +466,3 @@ def _find_tiny(table, image_size):
 def describe_box(box_xywh):
     left, top, width, height = box_xywh.tolist()
     return f"left {left:g}, top {top:g}, width {width:g}, height {height:g}"
-
-
-# --- Whether the numbers of boxes look like another format than they were read in.
-
-_MIN_BOXES = 10  # fewer tell nothing
-_MANY_BAD = 0.15  # share of boxes that do not fit their image, as they were read
-_SOME_BAD = 0.03  # the same, where the file does not say which format it has
-_FEW_BAD = 0.02  # share that may not fit in the format that they really have
-_SLACK = 1.5  # pixels: counting from 1, and rounding
-
-# Each converts (left, top) and (width, height), `[n, 2]`, as they were read to what
-# they would be if the file had the format of this name.
-_FORMATS = {
-    "left, top, right, bottom": lambda a, b: (a, b - a),
-    "top, left, height, width": lambda a, b: (a[:, ::-1], b[:, ::-1]),
-    "top, left, bottom, right": lambda a, b: (a[:, ::-1], (b - a)[:, ::-1]),
-    "center x, center y, width, height": lambda a, b: (a - b / 2, b),
-    "left, top, width, height, read as corners": lambda a, b: (a, a + b),
-}
-
-
-def _reach_out(boxes_xywh, sizes):
-    """By how many pixels each box reaches out of its image; negative inside of it."""
-    beyond = boxes_xywh[:, :2] + boxes_xywh[:, 2:] - sizes[:, ::-1]
-    return np.maximum(beyond, -boxes_xywh[:, :2]).max(axis=1)
-
-
-def suspect_box_format(boxes_xywh, sizes, are_doubtful=False):
-    """Says in which box format boxes would fit their images, if as read they do not.
-
-    Where a file does not say which format it has (`are_doubtful`), a few boxes that do
-    not fit tell, if all fit in another format.
-    """
-    finite = np.isfinite(boxes_xywh).all(axis=1)
-    boxes_xywh, sizes = boxes_xywh[finite], sizes[finite]
-    if len(boxes_xywh) < _MIN_BOXES:
-        return None
-    shares = {
-        name: _share_bad(np.hstack(convert(*np.split(boxes_xywh, 2, 1))), sizes)
-        for name, convert in _FORMATS.items()
-    }
-    as_read, name = _share_bad(boxes_xywh, sizes), min(shares, key=shares.get)
-    many, few = (_SOME_BAD, 0.0) if are_doubtful else (_MANY_BAD, _FEW_BAD)
-    if as_read < many or shares[name] > few:
-        return None
-    return (
-        f"{100 * as_read:.0f} % of the boxes are empty or reach out of their image as "
-        f"they were read, {100 * shares[name]:.0f} % if their numbers are {name}"
-    )
-
-
-def _share_bad(boxes_xywh, sizes):
-    empty = (boxes_xywh[:, 2:] <= 0).any(axis=1)
-    return float(np.mean(empty | (_reach_out(boxes_xywh, sizes) > _SLACK)))

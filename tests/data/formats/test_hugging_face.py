@@ -1,6 +1,7 @@
 """`from_hugging_face`: metadata files by hand, class names, `datasets.Dataset`."""
 
 import json
+import warnings
 
 import numpy as np
 import pytest
@@ -112,6 +113,21 @@ def test_the_four_numbers_may_be_others(write):
     np.testing.assert_array_equal(centers.records[0].boxes_xywh, [[-7.5, -4, 25, 12]])
     with pytest.raises(ValueError, match="'xywh', 'xyxy'.*box_format='yxyx'"):
         from_hugging_face(folder, box_format="yxyx")
+
+
+def test_corners_that_are_read_as_sides_are_told(write):
+    corners = [[25, 10, 35, 18], *([1, 1, 4, 4] for _ in range(19))]
+    row = {"file_name": "a.png", "bbox": corners, "label": ["a"] * 20}
+    folder = write(jsonl(row))
+    said = "5 % of the boxes .* left, top, right, bottom: `box_format` may be 'xyxy'"
+    with pytest.warns(UserWarning, match=said):
+        dataset = data.load(folder)
+    assert [problem.kind for problem in dataset.problems] == ["box columns"]
+    assert "suspected box format" in data.check(dataset, model=None).by_kind()
+    with warnings.catch_warnings(action="error"):
+        from_hugging_face(folder, box_format="xyxy")
+        sides = [[left, top, left, top] for left, top, _, _ in corners[1:]]
+        from_hugging_face(write(jsonl({**row, "bbox": sides, "label": ["a"] * 19})))
 
 
 def numbered(*numbers):

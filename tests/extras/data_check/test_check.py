@@ -20,12 +20,9 @@ from effdet_keras.data import (
     write_shapes,
 )
 from effdet_keras.data.anchor_fit import input_boxes
+from effdet_keras.data.box_formats import suspect_box_format
 from effdet_keras.extras.data_check.anchors import measure_coverage
-from effdet_keras.extras.data_check.check import (
-    check_splits,
-    find_in_images,
-    suspect_box_format,
-)
+from effdet_keras.extras.data_check.check import check_splits, find_in_images
 from effdet_keras.network.config import EfficientDetConfig
 
 SMALL_MODEL = EfficientDetConfig.from_name("efficientdet-d0", image_size=128)
