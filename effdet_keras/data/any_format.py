@@ -567,6 +567,11 @@ def _find_own(path, formats):
             if path.is_file() or type(error) is not FileNotFoundError:
                 notes.append(f"{FORMATS[format].title}: {error}")
             continue
+        except ImportError as error:  # of a file that may be of another dataset
+            if len(formats) == 1:
+                raise
+            notes.append(f"{FORMATS[format].title}: {error}")
+            continue
         if readers:
             found.append(Source(format, path, readers, path))
     if any(f.format == "tfds" for f in found):  # TFRecord files and a description
@@ -640,17 +645,19 @@ def _choose(found, inner, path):
     Those inside of others count where the others cannot be read, or where they have the
     same images and are divided.
     """
-    contents = list(filter(None, map(_content_of, found)))
-    unread = [s for s in found if all(c.source is not s for c in contents)]
+    contents, unread = _read_all(found)
     if contents:
-        divided = filter(None, map(_content_of, filter(_is_divided, inner)))
+        divided, _ = _read_all(filter(_is_divided, inner))
         contents += [c for c in divided if _is_same(contents[0], c)]
     else:
-        contents = list(filter(None, map(_content_of, inner)))
+        contents, _ = _read_all(inner)
+    without_package = [s for s, error in unread if isinstance(error, ImportError)]
+    if without_package and not any(content.num_boxes for content in contents):
+        return without_package[0]  # whose reader says what to install
+    unread_notes = "".join(_note_of_unread(*pair) for pair in unread)
     if len(contents) == 1:
-        notes = "".join(map(_note_of_unread, unread))
-        readers = contents[0].readers
-        return dataclasses.replace(contents[0].source, readers=readers, note=notes)
+        readers, note = contents[0].readers, unread_notes
+        return dataclasses.replace(contents[0].source, readers=readers, note=note)
     if not contents and len(found) == 1:
         return found[0]  # whose reader says why it cannot be read
     found = [*found, *inner]
@@ -680,12 +687,19 @@ def _choose(found, inner, path):
         raise InvalidValueError(_describe_several(there, path))
     first, others = contents[0], contents[1:]
     notes = "".join(_note_of_other(first, other) for other in others)
-    notes += "".join(map(_note_of_unread, unread))
+    notes += unread_notes
     return dataclasses.replace(first.source, readers=first.readers, note=notes)
 
 
+def _read_all(sources):
+    """What datasets hold; and those that cannot be read, each with its error."""
+    results = [(source, _content_of(source)) for source in sources]
+    contents = [content for _, content in results if isinstance(content, _Content)]
+    return contents, [pair for pair in results if not isinstance(pair[1], _Content)]
+
+
 def _content_of(source):
-    """What a dataset holds, or None where it cannot be read."""
+    """What a dataset holds, or the error where it cannot be read; None: no image."""
     boxes_of, num_boxes, seen = collections.Counter(), 0, set()
     files_of = collections.defaultdict(list)
     readers, means, is_doubtful = {}, {}, False
@@ -714,8 +728,8 @@ def _content_of(source):
                         means[name] = record.boxes_xywh.mean(axis=0)
                     boxes_of[name] += len(record.labels)
                     num_boxes += len(record.labels)
-    except (ValueError, OSError, ImportError):
-        return None
+    except (ValueError, OSError, ImportError) as error:
+        return error
     if not boxes_of:
         return None
     return _Content(source, readers, boxes_of, files_of, num_boxes, means, is_doubtful)
@@ -800,11 +814,13 @@ def _describe_mean(box_xywh):
     return f"left {left:.0f}, top {top:.0f}, width {width:.0f}, height {height:.0f}"
 
 
-def _note_of_unread(source):
+def _note_of_unread(source, error):
     """A line that says what was found as well, but cannot be read."""
+    line = f"\n  {str(source.path)!r} is {source.described} as well, which is not read: "
+    if isinstance(error, ImportError):
+        return f"{line}{error}"
     return (
-        f"\n  {str(source.path)!r} is {source.described} as well, which is not read: "
-        "none of its images is there, or it is damaged. Pass "
+        f"{line}none of its images is there, or it is damaged. Pass "
         f"format={source.format!r} (--format) to see why."
     )
 

@@ -1,6 +1,7 @@
 """Datasets as people leave them: found, read from the right files, or told of."""
 
 import json
+import sys
 import warnings
 
 import pytest
@@ -851,3 +852,27 @@ def test_frames_of_one_name_in_two_exports_are_different_images(tmp_path):
         frame = (tmp_path / "task_1/images/default" / name).read_bytes()
         (tmp_path / "task_2/images/default" / name).write_bytes(frame)
     assert len(load(tmp_path)) == 3
+
+
+def test_a_format_that_needs_a_package_is_not_read_as_another(tmp_path, monkeypatch):
+    header = "ImageID,Source,LabelName,Confidence,XMin,XMax,YMin,YMax,IsOccluded\n"
+    row = "a,xclick,/m/01yrx,1,0.1,0.4,0.2,0.5,0\n"
+    put(tmp_path, "train-annotations-bbox.csv", text=header + 2 * row)
+    put(tmp_path, "a.jpg")
+    monkeypatch.setitem(sys.modules, "datumaro", None)
+    cure = r'needs datumaro: pip install "effdet-keras\[datumaro\]"'
+    with pytest.raises(ImportError, match=cure):
+        load(tmp_path)
+
+
+def test_a_file_that_needs_a_package_does_not_stop_the_search(tmp_path, monkeypatch):
+    put(tmp_path, "metadata.parquet")
+    for name in ("pyarrow", "pyarrow.parquet"):
+        monkeypatch.setitem(sys.modules, name, None)
+    with pytest.raises(ValueError, match="Not readable: Hugging Face: .*pip install"):
+        load(tmp_path)
+    with pytest.raises(ImportError, match="metadata.parquet' needs pyarrow"):
+        load(tmp_path, format="hugging_face")
+    put(tmp_path, "train.json", text=coco("a.jpg"))
+    put(tmp_path, "a.jpg")
+    assert len(load(tmp_path)) == 1
