@@ -24,6 +24,7 @@ from effdet_keras.data.dataset import (
     boxes_per_class,
     why_nothing_to_learn,
 )
+from effdet_keras.data.formats.dataset_files import role_of_split
 from effdet_keras.data.near_duplicates import ImageHashes, hash_images
 from effdet_keras.data.problems import KINDS, Problem, Severity
 from effdet_keras.data.record import clip_boxes_xywh, concat_field, owners, stored_bytes
@@ -206,7 +207,7 @@ def check_splits(
         # Those of `load_splits` are among the shared images that are listed here.
         own = [p for p in report.problems if p.kind != "shared images"]
         problems = [*own, *shared[name]]
-        if len(datasets) > 1 and name in _EVALUATED:
+        if len(datasets) > 1 and role_of_split(name) in _EVALUATED:
             problems = map(_as_evaluated, problems)
         problems = _sorted(problems)
         reports[name] = dataclasses.replace(report, problems=problems)
@@ -230,7 +231,7 @@ def _with_shared_look_alikes(reports):
     return reports
 
 
-_EVALUATED = ("val", "valid", "validation", "test")  # splits that no run trains on
+_EVALUATED = ("validation", "test")  # roles of splits that no run trains on
 
 
 def _as_evaluated(problem):
