@@ -28,6 +28,7 @@ from effdet_keras.data.formats.dataset_files import role_of_split
 from effdet_keras.data.near_duplicates import ImageHashes, hash_images
 from effdet_keras.data.problems import KINDS, Problem, Severity
 from effdet_keras.data.record import clip_boxes_xywh, concat_field, owners, stored_bytes
+from effdet_keras.data.shared_images import shared_images
 from effdet_keras.extras.data_check.anchors import Coverage, measure_coverage
 from effdet_keras.extras.data_check.look_alikes import (
     SharedLookAlike,
@@ -143,15 +144,26 @@ def check(
         >>> report.coverage[0].num_boxes, report.coverage[0].share
         (2, 1.0)
     """
-    config = EfficientDetConfig.from_name(model) if isinstance(model, str) else model
-    if image_size is not None:
-        config = config.replace(image_size=image_size)
+    config = _config_of(model, image_size)
     if isinstance(dataset, str | os.PathLike):
         # The report says what warnings do, and more.
         with warnings.catch_warnings(action="ignore"):
             options = {"format": format, "unlabelled": unlabelled}
             dataset = load(dataset, split, on_error="skip", **options)
-    problems = [*dataset.problems, *find_in_images(dataset.records, decode=decode)]
+    report, _ = _check(dataset, config, decode)
+    return report
+
+
+def _config_of(model, image_size):
+    """The configuration of a model, or None, with an image size of its own."""
+    config = EfficientDetConfig.from_name(model) if isinstance(model, str) else model
+    return config if image_size is None else config.replace(image_size=image_size)
+
+
+def _check(dataset, config, decode):
+    """The report of a dataset, and the fingerprint of each of its images."""
+    looks = _look_at_all(dataset.records, decode)
+    problems = [*dataset.problems, *_problems_of_images(dataset.records, looks)]
     hashes = hash_images(dataset.records) if decode else None
     if hashes is not None:
         copies = {p.image_ids[1] for p in problems if p.kind == "duplicate image"}
@@ -161,7 +173,8 @@ def check(
     if config is not None:
         boxes, _ = input_boxes(dataset.records, config.image_size)
         coverage = measure_coverage(boxes, config)
-    return CheckReport(dataset, _sorted(problems), config, coverage, hashes)
+    report = CheckReport(dataset, _sorted(problems), config, coverage, hashes)
+    return report, [fingerprint for _, fingerprint in looks]
 
 
 def check_splits(
@@ -196,14 +209,19 @@ def check_splits(
         >>> [(split, len(report.dataset)) for split, report in reports.items()]
         [('train', 3), ('valid', 2)]
     """
+    config = _config_of(model, image_size)
     with warnings.catch_warnings(action="ignore"):  # the reports say the same
         datasets = load_splits(
             path, format=format, on_error="skip", unlabelled=unlabelled
         )
-    shared = _find_shared_images(datasets)
+    checked = {name: _check(d, config, decode) for name, d in datasets.items()}
+    fingerprints = {name: prints for name, (_, prints) in checked.items()}
+    if decode:
+        shared = _find_shared_images(datasets, fingerprints)
+    else:
+        shared = _find_shared_files(datasets)
     reports = {}
-    for name, dataset in datasets.items():
-        report = check(dataset, model=model, image_size=image_size, decode=decode)
+    for name, (report, _) in checked.items():
         # Those of `load_splits` are among the shared images that are listed here.
         own = [p for p in report.problems if p.kind != "shared images"]
         problems = [*own, *shared[name]]
@@ -251,12 +269,21 @@ def _sorted(problems):
 
 def find_in_images(records, *, decode=True):
     """Finds images that are missing, broken, turned, of another size, or duplicates."""
+    return _problems_of_images(records, _look_at_all(records, decode))
+
+
+def _look_at_all(records, decode):
+    """What `_look_at` finds in each image."""
     # Pillow warns of odd metadata, without naming the file.
     with (
         warnings.catch_warnings(action="ignore"),
         concurrent.futures.ThreadPoolExecutor() as pool,
     ):
-        looks = list(pool.map(lambda record: _look_at(record, decode), records))
+        return list(pool.map(lambda record: _look_at(record, decode), records))
+
+
+def _problems_of_images(records, looks):
+    """The problems of single images, and images that are there twice."""
     problems = [problem for problem, _ in looks if problem is not None]
     first = {}
     for record, (_, fingerprint) in zip(records, looks):
@@ -270,39 +297,46 @@ def find_in_images(records, *, decode=True):
     return problems
 
 
-def _find_shared_images(datasets):
-    """Finds images of a split that an earlier split has as well."""
+def _find_shared_images(datasets, fingerprints):
+    """Finds images of a split that an earlier split has as well, by their bytes."""
     found, first = {}, {}
-    with concurrent.futures.ThreadPoolExecutor() as pool:
-        for split, dataset in datasets.items():
-            found[split], own = [], {}
-            hashes = pool.map(_hash_of_image, dataset.records)
-            for record, digest in zip(dataset.records, hashes):
-                if digest in first:
-                    detail = "same image as {1} of split {0!r}".format(*first[digest])
-                    found[split].append(Problem("shared image", record.name, detail))
-                elif digest is not None:
-                    own.setdefault(digest, (split, record.name))
-            first |= own  # duplicates inside one split are found by `find_in_images`
+    for split, dataset in datasets.items():
+        found[split], own = [], {}
+        for record, fingerprint in zip(dataset.records, fingerprints[split]):
+            if fingerprint in first:
+                detail = "same image as {1} of split {0!r}".format(*first[fingerprint])
+                found[split].append(Problem("shared image", record.name, detail))
+            elif fingerprint is not None:
+                own.setdefault(fingerprint, (split, record.name))
+        first |= own  # duplicates inside one split are found by `find_in_images`
     return found
 
 
-def _hash_of_image(record):
-    """A value that equal images share; None for an image that cannot be read."""
-    image = record.image
-    if isinstance(image, np.ndarray):
-        return image.shape, _hash(np.ascontiguousarray(image))
-    try:
-        return _hash(stored_bytes(image))
-    except OSError:
-        return None
+def _find_shared_files(datasets):
+    """Finds images of a split that are files, or copies of files, of an earlier one."""
+    found, earlier = {}, []
+    for split, dataset in datasets.items():
+        first = {}
+        for other in earlier:
+            for i in shared_images(datasets[other].records, dataset.records):
+                first.setdefault(i, other)
+        found[split] = [
+            Problem(
+                "shared image",
+                dataset.records[i].name,
+                f"same image as one of split {other!r}",
+            )
+            for i, other in sorted(first.items())
+        ]
+        earlier.append(split)
+    return found
 
 
 def _look_at(record, decode):
     """`(Problem or None, fingerprint or None)` of one image."""
     image, name = record.image, record.name
     if isinstance(image, np.ndarray):
-        return None, _hash_of_image(record)
+        return None, (image.shape, _hash(np.ascontiguousarray(image)))
     is_part = isinstance(image, EncodedImage)
     place = str(image) if is_part else os.fspath(image)
     try:

@@ -7,6 +7,7 @@ import pytest
 from support.clips import write_clip, write_photo
 
 from effdet_keras import cli, data
+from effdet_keras.extras.data_check import check as check_module
 from effdet_keras.extras.data_check.check import check_splits
 from effdet_keras.extras.data_check.report import html_of
 
@@ -86,6 +87,31 @@ def test_headers_alone_have_no_near_duplicates(two_splits):
     for report in reports.values():
         assert report.hashes is None
         assert not [p for p in report.problems if "near-duplicate" in p.kind]
+
+
+def test_headers_alone_find_copies_of_the_same_name(two_splits):
+    for file in ("photo10x.jpg", "photo10x.txt"):
+        shutil.copy(two_splits / "train" / file, two_splits / "val" / file)
+    reports = check_splits(two_splits, model=None, decode=False)
+    told = [("photo10x.jpg", "same image as one of split 'train'")]
+    assert named(reports["val"], "shared image") == told
+    assert named(reports["train"], "shared image") == []
+
+
+@pytest.mark.parametrize("decode", [True, False])
+def test_splits_are_compared_without_reading_images_again(
+    two_splits, monkeypatch, decode
+):
+    read = []
+
+    def stored_bytes(image):
+        read.append(image)
+        return pathlib.Path(image).read_bytes()
+
+    monkeypatch.setattr(check_module, "stored_bytes", stored_bytes)
+    check_splits(two_splits, model=None, decode=decode)
+    images = list(two_splits.rglob("*.jpg"))
+    assert sorted(read) == sorted(map(str, images if decode else []))
 
 
 def test_the_command_prints_them(two_splits, capsys):
