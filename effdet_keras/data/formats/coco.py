@@ -22,6 +22,7 @@ from effdet_keras._internal.remote_path import (
 from effdet_keras._internal.whole_files import atomic_folder, is_remote
 from effdet_keras.data.dataset import DetectionDataset, check_class_names
 from effdet_keras.data.formats import reading, writing
+from effdet_keras.data.formats.annotation_files import head_of
 from effdet_keras.data.formats.coco_merge import id_key, merge_contents
 from effdet_keras.data.formats.dataset_files import (
     split_folders,
@@ -409,11 +410,16 @@ def _is_coco(path):
     """Whether a file has the three keys, without loading the gigabyte it may be."""
     if path.suffix.lower() != ".json":
         return False
-    with open(local_copy(path), "rb") as file:
-        if not os.fstat(file.fileno()).st_size:
-            return False
-        with mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as content:
-            return all(content.find(b'"%b"' % key.encode()) >= 0 for key in _LISTS)
+    keys = [b'"%b"' % key.encode() for key in _LISTS]
+    head = head_of(path)
+    is_labelme = any(key in head for key in (b'"shapes"', b'"imageData"'))
+    if not head.startswith(b"{") or (is_labelme and not any(k in head for k in keys)):
+        return False  # without reading the image in each file of LabelMe
+    with (
+        open(local_copy(path), "rb") as file,
+        mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as content,
+    ):
+        return all(content.find(key) >= 0 for key in keys)
 
 
 # --- What a COCO json file says: its classes, images and annotations, checked.
