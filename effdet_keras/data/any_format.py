@@ -816,13 +816,14 @@ def _describe_mean(box_xywh):
 
 def _note_of_unread(source, error):
     """A line that says what was found as well, but cannot be read."""
-    line = f"\n  {str(source.path)!r} is {source.described} as well, which is not read: "
-    if isinstance(error, ImportError):
-        return f"{line}{error}"
-    return (
-        f"{line}none of its images is there, or it is damaged. Pass "
+    reason = (
+        "none of its images is there, or it is damaged. Pass "
         f"format={source.format!r} (--format) to see why."
     )
+    if isinstance(error, ImportError):
+        reason = str(error)
+    line = f"{str(source.path)!r} is {source.described} as well, which is not read"
+    return f"\n  {line}: {reason}"
 
 
 def _describe_several(found, path):
