@@ -26,6 +26,7 @@ from effdet_keras.data.formats.annotation_files import (
     class_order,
     dict_of,
     head_of,
+    lines_of,
     number_of,
     numbers_of,
     read_split,
@@ -193,7 +194,7 @@ def _read_rows(path):
         (_, header), *lines = read_lines(path, "from_hugging_face")
         return [{k: _value(v) for k, v in zip(header, cells)} for _, cells in lines]
     rows = []
-    for number, line in enumerate(read_text(path).splitlines(), 1):
+    for number, line in enumerate(lines_of(path), 1):
         if not line.strip():
             continue
         try:

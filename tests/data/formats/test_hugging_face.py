@@ -130,6 +130,12 @@ def test_corners_that_are_read_as_sides_are_told(write):
         from_hugging_face(write(jsonl({**row, "bbox": sides, "label": ["a"] * 19})))
 
 
+def test_ends_of_lines_within_texts_are_none(write):
+    rows = [{**row, "caption": "a\u2028b\u0085c"} for row in ROWS]
+    text = "\r\n".join(json.dumps(row, ensure_ascii=False) for row in rows)
+    assert len(data.load(write(text))) == 2
+
+
 def numbered(*numbers):
     objects = {"bbox": [BOX] * len(numbers), "categories": list(numbers)}
     return jsonl({"file_name": "a.png", "objects": objects})
