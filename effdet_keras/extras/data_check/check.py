@@ -237,7 +237,7 @@ def _with_shared_look_alikes(reports):
     datasets = {name: report.dataset for name, report in reports.items()}
     hashes = {name: report.hashes for name, report in reports.items()}
     copies = {
-        name: {p.file for p in report.problems if p.kind == "shared image"}
+        name: {p.image_ids[0] for p in report.problems if p.kind == "shared image"}
         for name, report in reports.items()
     }
     found = find_shared_look_alikes(datasets, hashes, copies)
@@ -305,7 +305,7 @@ def _find_shared_images(datasets, fingerprints):
         for record, fingerprint in zip(dataset.records, fingerprints[split]):
             if fingerprint in first:
                 detail = "same image as {1} of split {0!r}".format(*first[fingerprint])
-                found[split].append(Problem("shared image", record.name, detail))
+                found[split].append(_problem_of(record, "shared image", detail))
             elif fingerprint is not None:
                 own.setdefault(fingerprint, (split, record.name))
         first |= own  # duplicates inside one split are found by `find_in_images`
@@ -321,9 +321,9 @@ def _find_shared_files(datasets):
             for i in shared_images(datasets[other].records, dataset.records):
                 first.setdefault(i, other)
         found[split] = [
-            Problem(
+            _problem_of(
+                dataset.records[i],
                 "shared image",
-                dataset.records[i].name,
                 f"same image as one of split {other!r}",
             )
             for i, other in sorted(first.items())
@@ -334,7 +334,7 @@ def _find_shared_files(datasets):
 
 def _look_at(record, decode):
     """`(Problem or None, fingerprint or None)` of one image."""
-    image, name = record.image, record.name
+    image = record.image
     if isinstance(image, np.ndarray):
         return None, (image.shape, _hash(np.ascontiguousarray(image)))
     is_part = isinstance(image, EncodedImage)
@@ -348,13 +348,13 @@ def _look_at(record, decode):
         if decode and (problem is None or problem.kind != "wrong size"):
             read_image(image, size=record.image_size)
     except FileNotFoundError:
-        return Problem("missing image", name, f"no file {place!r}"), None
+        return _problem_of(record, "missing image", f"no file {place!r}"), None
     except Exception as error:  # a broken file makes Pillow raise almost anything
         error = error.__cause__ or error  # what Pillow says, without our words
         reason = str(error) or type(error).__name__
         if isinstance(error, UnidentifiedImageError):
             reason = "not an image format that Pillow knows"
-        return Problem("corrupt image", name, reason), None
+        return _problem_of(record, "corrupt image", reason), None
     return problem, place if data is None else _hash(data)
 
 
@@ -375,7 +375,11 @@ def _compare_sizes(record, stored, orientation):
         kind, detail = "sideways image", f"{detail}, and so annotated"
     elif orientation in range(2, 9):
         kind = "turned image"
-    return kind and Problem(kind, record.name, detail)
+    return kind and _problem_of(record, kind, detail)
+
+
+def _problem_of(record, kind, detail):
+    return Problem(kind, record.name, detail, (record.image_id,))
 
 
 # --- What can be wrong with the boxes and labels of a dataset.
@@ -396,7 +400,7 @@ class _Table(NamedTuple):
     labels: np.ndarray  # [n]
 
     def problem(self, kind, row, detail):
-        return Problem(kind, self.records[self.owner[row]].name, detail)
+        return _problem_of(self.records[self.owner[row]], kind, detail)
 
 
 def _find_in_boxes(dataset, config):
@@ -463,7 +467,7 @@ def _find_twins_of_boxes(records):
         # Each second box once, however many it coincides with.
         for second in np.flatnonzero(np.triu(same & (iou >= _TWIN_IOU), 1).any(axis=0)):
             detail = f"{describe_box(record.boxes_xywh[rows[second]])} is there twice"
-            yield Problem("duplicate box", record.name, detail)
+            yield _problem_of(record, "duplicate box", detail)
 
 
 def _find_classes(counts, class_names):

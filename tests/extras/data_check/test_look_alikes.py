@@ -82,6 +82,26 @@ def test_copies_byte_by_byte_are_told_once(two_splits):
     assert "copy.jpg" not in shared and len(shared) == 2
 
 
+def test_images_of_one_name_in_two_folders_are_two(two_splits):
+    more = two_splits / "more"
+    more.mkdir()
+    for suffix in (".jpg", ".txt"):
+        source = two_splits / "train" / f"photo10x{suffix}"
+        shutil.copy(source, two_splits / "val")
+        (two_splits / "val" / f"clip_003{suffix}").rename(more / source.name)
+    layout = "train: train\nval: [val, more]\nnames: [cat]\n"
+    (two_splits / "data.yaml").write_text(layout)
+    report = check_splits(two_splits, model=None)["val"]
+    (copy,) = report.by_kind()["shared image"]
+    first, second = report.by_kind()["shared near-duplicate"]
+    names = {"photo10x.jpg", "clip_004.jpg"}
+    assert copy.file == "photo10x.jpg" and {first.file, second.file} == names
+    place = {record.image_id: record.image for record in report.dataset.records}
+    assert place[copy.image_ids[0]] == str(two_splits / "val" / "photo10x.jpg")
+    near = {place[problem.image_ids[0]] for problem in (first, second)}
+    assert str(more / "photo10x.jpg") in near
+
+
 def test_headers_alone_have_no_near_duplicates(two_splits):
     reports = check_splits(two_splits, model=None, decode=False)
     for report in reports.values():
