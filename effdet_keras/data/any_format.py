@@ -66,7 +66,7 @@ from effdet_keras.data.formats.voc import voc_readers, write_voc
 from effdet_keras.data.formats.yolo import write_yolo, yolo_readers
 from effdet_keras.data.formats.yolo_layout import find_layout
 from effdet_keras.data.problems import Problem
-from effdet_keras.data.shared_images import shared_images
+from effdet_keras.data.shared_images import is_copy, shared_images
 from effdet_keras.errors import InvalidValueError, check_choice, require
 from effdet_keras.images import IMAGE_SUFFIXES
 
@@ -567,6 +567,11 @@ def _find_own(path, formats):
             if path.is_file() or type(error) is not FileNotFoundError:
                 notes.append(f"{FORMATS[format].title}: {error}")
             continue
+        except ImportError as error:  # of a file that may be of another dataset
+            if len(formats) == 1:
+                raise
+            notes.append(f"{FORMATS[format].title}: {error}")
+            continue
         if readers:
             found.append(Source(format, path, readers, path))
     if any(f.format == "tfds" for f in found):  # TFRecord files and a description
@@ -623,6 +628,7 @@ class _Content:
     source: Source
     readers: Mapping[str, Callable]  # those of the source, which need not read again
     boxes_of: Mapping[str, int]  # number of boxes of each image, by its name
+    files_of: Mapping[str, list]  # the files of each name: none inside larger files
     num_boxes: int
     means_of: Mapping[str, np.ndarray]  # the mean of the boxes of each image, `xywh`
     is_doubtful: bool  # whether a file does not say what its numbers are
@@ -639,17 +645,19 @@ def _choose(found, inner, path):
     Those inside of others count where the others cannot be read, or where they have the
     same images and are divided.
     """
-    contents = list(filter(None, map(_content_of, found)))
-    unread = [s for s in found if all(c.source is not s for c in contents)]
+    contents, unread = _read_all(found)
     if contents:
-        divided = filter(None, map(_content_of, filter(_is_divided, inner)))
+        divided, _ = _read_all(filter(_is_divided, inner))
         contents += [c for c in divided if _is_same(contents[0], c)]
     else:
-        contents = list(filter(None, map(_content_of, inner)))
+        contents, _ = _read_all(inner)
+    without_package = [s for s, error in unread if isinstance(error, ImportError)]
+    if without_package and not any(content.num_boxes for content in contents):
+        return without_package[0]  # whose reader says what to install
+    unread_notes = "".join(_note_of_unread(*pair) for pair in unread)
     if len(contents) == 1:
-        notes = "".join(map(_note_of_unread, unread))
-        readers = contents[0].readers
-        return dataclasses.replace(contents[0].source, readers=readers, note=notes)
+        readers, note = contents[0].readers, unread_notes
+        return dataclasses.replace(contents[0].source, readers=readers, note=note)
     if not contents and len(found) == 1:
         return found[0]  # whose reader says why it cannot be read
     found = [*found, *inner]
@@ -679,13 +687,21 @@ def _choose(found, inner, path):
         raise InvalidValueError(_describe_several(there, path))
     first, others = contents[0], contents[1:]
     notes = "".join(_note_of_other(first, other) for other in others)
-    notes += "".join(map(_note_of_unread, unread))
+    notes += unread_notes
     return dataclasses.replace(first.source, readers=first.readers, note=notes)
 
 
+def _read_all(sources):
+    """What datasets hold; and those that cannot be read, each with its error."""
+    results = [(source, _content_of(source)) for source in sources]
+    contents = [content for _, content in results if isinstance(content, _Content)]
+    return contents, [pair for pair in results if not isinstance(pair[1], _Content)]
+
+
 def _content_of(source):
-    """What a dataset holds, or None where it cannot be read."""
+    """What a dataset holds, or the error where it cannot be read; None: no image."""
     boxes_of, num_boxes, seen = collections.Counter(), 0, set()
+    files_of = collections.defaultdict(list)
     readers, means, is_doubtful = {}, {}, False
     try:
         with dataset_root(source.root), _collector_off():
@@ -698,23 +714,25 @@ def _content_of(source):
                 readers[split] = again if is_clean else read
                 is_doubtful |= any(p.kind == "box columns" for p in dataset.problems)
                 for record in dataset.records:
+                    name = record.file_name.replace("\\", "/").rpartition("/")[2]
+                    name = name.rpartition(".")[0] or name
                     if isinstance(record.image, str):
                         if record.image in seen:  # of a split that has all images
                             continue
                         seen.add(record.image)
-                    name = record.file_name.replace("\\", "/").rpartition("/")[2]
-                    name = name.rpartition(".")[0] or name
+                        if not is_remote(record.image):
+                            files_of[name].append(record.image)
                     if name in boxes_of:
                         means.pop(name, None)  # of two images, in any order
                     elif len(record.labels):
                         means[name] = record.boxes_xywh.mean(axis=0)
                     boxes_of[name] += len(record.labels)
                     num_boxes += len(record.labels)
-    except (ValueError, OSError, ImportError):
-        return None
+    except (ValueError, OSError, ImportError) as error:
+        return error
     if not boxes_of:
         return None
-    return _Content(source, readers, boxes_of, num_boxes, means, is_doubtful)
+    return _Content(source, readers, boxes_of, files_of, num_boxes, means, is_doubtful)
 
 
 def _read_again(known, read, *, class_names=None, on_error="raise", **options):
@@ -724,10 +742,27 @@ def _read_again(known, read, *, class_names=None, on_error="raise", **options):
     return read(class_names=class_names, on_error=on_error, **options)
 
 
+_COMPARED = 20  # pairs of images of one name, of which the bytes are compared
+
+
 def _is_same(one, other):
-    """Whether most images of the smaller of two datasets are in the other."""
-    shared = one.boxes_of.keys() & other.boxes_of.keys()
-    return 2 * len(shared) >= min(len(one.boxes_of), len(other.boxes_of))
+    """Whether most images of the smaller of two datasets are in the other.
+
+    Frames of two videos have the same names: the bytes of some tell.
+    """
+    shared = sorted(one.boxes_of.keys() & other.boxes_of.keys())
+    some = shared[:: len(shared) // _COMPARED + 1]
+    num_same = sum(_is_one_image(name, one, other) for name in some)
+    count = len(shared) * num_same / max(len(some), 1)
+    return 2 * count >= min(len(one.boxes_of), len(other.boxes_of))
+
+
+def _is_one_image(name, one, other):
+    """Whether two datasets have the same image of a name, as far as files tell."""
+    here, there = one.files_of.get(name, ()), other.files_of.get(name, ())
+    if not here or not there:
+        return True
+    return any(is_copy(first, second) for first in here for second in there)
 
 
 def _note_of_other(chosen, other):
@@ -779,13 +814,16 @@ def _describe_mean(box_xywh):
     return f"left {left:.0f}, top {top:.0f}, width {width:.0f}, height {height:.0f}"
 
 
-def _note_of_unread(source):
+def _note_of_unread(source, error):
     """A line that says what was found as well, but cannot be read."""
-    return (
-        f"\n  {str(source.path)!r} is {source.described} as well, which is not read: "
+    reason = (
         "none of its images is there, or it is damaged. Pass "
         f"format={source.format!r} (--format) to see why."
     )
+    if isinstance(error, ImportError):
+        reason = str(error)
+    line = f"{str(source.path)!r} is {source.described} as well, which is not read"
+    return f"\n  {line}: {reason}"
 
 
 def _describe_several(found, path):

@@ -55,6 +55,9 @@ KINDS = {
     "root category": Kind(Severity.NOTE, "is no class"),
     "box columns": Kind(Severity.NOTE, "read as it says"),
     "several files": Kind(Severity.NOTE, "read as one split"),
+    "class without box": Kind(Severity.NOTE, "an image without objects"),
+    "several entries": Kind(Severity.NOTE, "read as one image"),
+    "stale image path": Kind(Severity.NOTE, "the image of its own name is read"),
     "oriented box": Kind(Severity.NOTE, "read as the upright box around it"),
     "moved images": Kind(Severity.NOTE, "read from where it is", True),
     "moved folders": Kind(Severity.NOTE, "read from where it is", True),
@@ -111,8 +114,9 @@ class Problem:
         kind: str, what it is, such as "empty box"; the guide to `check` lists all.
         file: str, the name of the file that it is in.
         detail: str, what was found there; may be empty.
-        image_ids: tuple of int, the images that it is about. Empty where `file` says
-            which one it is.
+        image_ids: tuple of int, the images that it is about, as several may have the
+            name `file`. Empty where it is about a file, all images, or one that was
+            left out.
 
     Example:
         >>> print(Problem("empty box", "a.xml", "width 0"))
@@ -143,9 +147,11 @@ class Problems:
         self._found = []
         self._notes = []
 
-    def add(self, kind: str, file: object, detail: str = "") -> None:
+    def add(
+        self, kind: str, file: object, detail: str = "", image_ids: Sequence[int] = ()
+    ) -> None:
         """Adds one `Problem`."""
-        self._found.append(Problem(kind, str(file), detail))
+        self._found.append(Problem(kind, str(file), detail, tuple(image_ids)))
 
     def add_note(self, kind: str, file: object, detail: str = "") -> None:
         """Adds one `Problem` that refuses nothing; `finish` warns of it all the same.

@@ -223,6 +223,10 @@ def load_mask(record: Any) -> np.ndarray | None:
 
 def _drawn(record):
     height, width = record.image_size
+    highest = int(record.labels.max(initial=-1))
+    rule = "Masks are drawn of labels below 254: 255 has no class. Choose classes by "
+    rule += "`dataset.filter(classes=...)`, or leave out `masks`"
+    require(highest + 1 < IGNORED_PIXEL, rule, image=record.name, label=highest)
     mask = np.zeros((height, width), np.uint8)
     order = np.argsort(-record.area, kind="stable")  # the largest first
     for index in order:

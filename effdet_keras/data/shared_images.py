@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import collections
 import hashlib
 import os
 from collections.abc import Sequence
@@ -49,30 +50,57 @@ def _key(image, folders):
 
 
 def _copies(first, second):
-    """The places in `second` of files with the name and the bytes of one of `first`."""
-    by_name = {}
-    for record in first:
+    """The places in `second` of files with the name and the bytes of one of `first`.
+
+    Each file is read once at most: one with the name and the size of another.
+    """
+    here, there = _files_by_name(first), _files_by_name(second)
+    for name in here.keys() & there.keys():
+        by_size, digests = collections.defaultdict(set), {}
+        for path, _ in here[name]:
+            by_size[_size(path)].add(path)
+        for path, i in there[name]:
+            size = _size(path)
+            if size is None or size not in by_size:
+                continue
+            if size not in digests:
+                digests[size] = set(map(_digest, by_size[size])) - {None}
+            if _digest(path) in digests[size]:
+                yield i
+
+
+def _files_by_name(records):
+    """`(path, place)` of each file, by its name without folders."""
+    by_name = collections.defaultdict(list)
+    for i, record in enumerate(records):
         if isinstance(record.image, str) and not is_remote(record.image):
-            by_name.setdefault(os.path.basename(record.image), []).append(record.image)
-    for i, record in enumerate(second):
-        if not isinstance(record.image, str) or is_remote(record.image):
-            continue
-        others = by_name.get(os.path.basename(record.image), ())
-        if any(_is_copy(record.image, other) for other in others):
-            yield i
+            by_name[os.path.basename(record.image)].append((record.image, i))
+    return by_name
 
 
-def _is_copy(one, other):
+def is_copy(one: str, other: str) -> bool:
+    """Whether two paths are one file, or files of the same bytes."""
     if one == other:
         return True  # without reading it
-    try:
-        if os.path.getsize(one) != os.path.getsize(other):
-            return False
-        return _digest(one) == _digest(other)
-    except OSError:
+    size = _size(one)
+    if size is None or size != _size(other):
         return False
+    digest = _digest(one)
+    return digest is not None and digest == _digest(other)
+
+
+def _size(path):
+    """The bytes of a file; None where it is not there."""
+    try:
+        return os.path.getsize(path)
+    except OSError:
+        return None
 
 
 def _digest(path):
-    with open(path, "rb") as file:
-        return hashlib.file_digest(file, "blake2b").digest()
+    """What files of the same bytes share; None where one cannot be read."""
+    try:
+        with open(path, "rb") as file:
+            return hashlib.file_digest(file, "blake2b").digest()
+    except OSError:
+        return None

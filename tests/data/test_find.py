@@ -1,6 +1,7 @@
 """Datasets as people leave them: found, read from the right files, or told of."""
 
 import json
+import sys
 import warnings
 
 import pytest
@@ -833,3 +834,45 @@ def test_images_of_a_dataset_beside_are_not_taken(tmp_path):
     for path in (tmp_path / "cats", tmp_path / "cats/pets.json"):
         with pytest.raises(FileNotFoundError, match="no folder with the images"):
             load(path)
+
+
+def test_frames_of_one_name_in_two_exports_are_different_images(tmp_path):
+    names = [f"frame_{i:06d}.PNG" for i in range(3)]
+    for task, color in (("task_1", "red"), ("task_2", "blue")):
+        folder = tmp_path / task
+        put(folder, "annotations/instances_default.json", text=coco(*names))
+        for name in names:
+            path = folder / "images/default" / name
+            path.parent.mkdir(parents=True, exist_ok=True)
+            Image.new("RGB", (40, 20), color).save(path)
+    with pytest.raises(ValueError, match="2 datasets of different images(?s:.*)task_2"):
+        load(tmp_path)
+    # Copies of the same frames are one dataset, annotated twice.
+    for name in names:
+        frame = (tmp_path / "task_1/images/default" / name).read_bytes()
+        (tmp_path / "task_2/images/default" / name).write_bytes(frame)
+    assert len(load(tmp_path)) == 3
+
+
+def test_a_format_that_needs_a_package_is_not_read_as_another(tmp_path, monkeypatch):
+    header = "ImageID,Source,LabelName,Confidence,XMin,XMax,YMin,YMax,IsOccluded\n"
+    row = "a,xclick,/m/01yrx,1,0.1,0.4,0.2,0.5,0\n"
+    put(tmp_path, "train-annotations-bbox.csv", text=header + 2 * row)
+    put(tmp_path, "a.jpg")
+    monkeypatch.setitem(sys.modules, "datumaro", None)
+    cure = r'needs datumaro: pip install "effdet-keras\[datumaro\]"'
+    with pytest.raises(ImportError, match=cure):
+        load(tmp_path)
+
+
+def test_a_file_that_needs_a_package_does_not_stop_the_search(tmp_path, monkeypatch):
+    put(tmp_path, "metadata.parquet")
+    for name in ("pyarrow", "pyarrow.parquet"):
+        monkeypatch.setitem(sys.modules, name, None)
+    with pytest.raises(ValueError, match="Not readable: Hugging Face: .*pip install"):
+        load(tmp_path)
+    with pytest.raises(ImportError, match="metadata.parquet' needs pyarrow"):
+        load(tmp_path, format="hugging_face")
+    put(tmp_path, "train.json", text=coco("a.jpg"))
+    put(tmp_path, "a.jpg")
+    assert len(load(tmp_path)) == 1

@@ -13,6 +13,7 @@ from support.small_datasets import features, write_shard
 import effdet_keras as ek
 from effdet_keras.data import DetectionDataset, from_arrays, from_coco, from_tfrecord
 from effdet_keras.data.formats.writing import png_of
+from effdet_keras.data.record import load_mask
 from effdet_keras.letterbox import class_map_in_image, mask_in_input
 
 NAMES = ("background", "cat", "dog")
@@ -54,6 +55,17 @@ def object_of(category, box, segmentation=None):
 
 def polygon(x, y, w, h):
     return [[x, y, x + w, y, x + w, y + h, x, y + h]]
+
+
+def test_labels_that_eight_bits_cannot_hold_are_refused(tmp_path):
+    path = coco_file(tmp_path, object_of(3, [2, 3, 4, 5], polygon(2, 3, 4, 5)))
+    record = from_coco(path, masks=True).records[0]
+    last = dataclasses.replace(record, labels=[253])
+    assert sorted(np.unique(load_mask(last))) == [0, 254]
+    for label in (254, 255):
+        high = dataclasses.replace(record, labels=[label])
+        with pytest.raises(ValueError, match=rf"a\.png', label={label}"):
+            load_mask(high)
 
 
 @pytest.mark.parametrize("kind", ["polygon", "compressed", "plain"])

@@ -10,6 +10,7 @@ import dataclasses
 import functools
 import json
 import math
+import re
 import reprlib
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
@@ -21,6 +22,7 @@ from effdet_keras._internal.remote_path import (
     local_copy,
     path_of,
 )
+from effdet_keras._internal.yaml_text import read_text
 from effdet_keras.data.formats import reading
 from effdet_keras.data.formats.dataset_files import (
     split_folders,
@@ -50,6 +52,14 @@ def read_json(path: Any, reader: str) -> Any:
             raise InvalidValueError(
                 f"`{reader}` expects a json file. Received: {str(path)!r} ({error})"
             ) from error
+
+
+def lines_of(path: Any) -> list[str]:
+    r"""The lines of a text file, as every program ends them: `\n`, `\r\n` or `\r`.
+
+    `str.splitlines` also ends one at characters such as U+2028, which may be in json.
+    """
+    return re.split(r"\r\n|\n|\r", read_text(path))
 
 
 def read_split(

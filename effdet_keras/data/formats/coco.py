@@ -22,6 +22,7 @@ from effdet_keras._internal.remote_path import (
 from effdet_keras._internal.whole_files import atomic_folder, is_remote
 from effdet_keras.data.dataset import DetectionDataset, check_class_names
 from effdet_keras.data.formats import reading, writing
+from effdet_keras.data.formats.annotation_files import head_of
 from effdet_keras.data.formats.coco_merge import id_key, merge_contents
 from effdet_keras.data.formats.dataset_files import (
     split_folders,
@@ -62,7 +63,9 @@ def from_coco(
     sees the boxes as the file has them. If `area` is not a number, that of the box is
     used. A category 0 without annotations that is the `supercategory` of all others,
     as Roboflow writes it, is no class. Categories that are written twice count once,
-    and an `image_id` may be the text of an image's `id`, as VIA writes it.
+    and an `image_id` may be the text of an image's `id`, as VIA writes it. Entries of
+    `images` with one `file_name` are one image, with the boxes of all, and a note says
+    so.
 
     Args:
         annotations: path of the json file, or its address, such as
@@ -101,9 +104,28 @@ def from_coco(
     """
     content, source = _read_json(annotations)
     problems = Problems(f"`from_coco` of {source!r}", on_error)
+    content = _with_one_entry_each(content, source, problems)
     return _make_dataset(
         content, source, problems, annotations, image_dir, class_names, masks
     )
+
+
+def _with_one_entry_each(content, source, problems):
+    """The content with one entry for each image, where a tool wrote one for each box.
+
+    What repeats an id as well is left as it is: `_read_images` refuses it.
+    """
+    images = [image for image in content["images"] if isinstance(image, dict)]
+    pairs = [(id_key(i.get("id")), i.get("file_name")) for i in images]
+    names = collections.Counter(name for _, name in pairs if isinstance(name, str))
+    repeated = {name: count for name, count in names.items() if name and count > 1}
+    if not repeated or len(dict(pairs)) < len(pairs):
+        return content
+    name, count = next(iter(repeated.items()))
+    detail = f"{len(repeated):,} of {len(names):,} images have several entries, such "
+    detail += f"as {name!r} with {count}"
+    problems.add_note("several entries", source, detail)
+    return merge_contents([content])
 
 
 def _make_dataset(
@@ -397,11 +419,16 @@ def _is_coco(path):
     """Whether a file has the three keys, without loading the gigabyte it may be."""
     if path.suffix.lower() != ".json":
         return False
-    with open(local_copy(path), "rb") as file:
-        if not os.fstat(file.fileno()).st_size:
-            return False
-        with mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as content:
-            return all(content.find(b'"%b"' % key.encode()) >= 0 for key in _LISTS)
+    keys = [b'"%b"' % key.encode() for key in _LISTS]
+    head = head_of(path)
+    is_labelme = any(key in head for key in (b'"shapes"', b'"imageData"'))
+    if not head.startswith(b"{") or (is_labelme and not any(k in head for k in keys)):
+        return False  # without reading the image in each file of LabelMe
+    with (
+        open(local_copy(path), "rb") as file,
+        mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as content,
+    ):
+        return all(content.find(key) >= 0 for key in keys)
 
 
 # --- What a COCO json file says: its classes, images and annotations, checked.

@@ -61,9 +61,10 @@ def from_csv(
     Where there is no class in the header, nor behind the box of RetinaNet's format, all
     boxes are of one class, "object", and a note says so.
 
-    A row without a class and a box stands for an image without objects. Cells may be
-    separated by commas, semicolons (then numbers may have decimal commas) or tabs, and
-    the file may be in UTF-8, UTF-16 or UTF-32.
+    A row without a box stands for an image without objects. Where it has a class, such
+    as "background" or "No finding", that is none of the classes, and a note counts such
+    rows. Cells may be separated by commas, semicolons (then numbers may have decimal
+    commas) or tabs, and the file may be in UTF-8, UTF-16 or UTF-32.
 
     Args:
         path: path of the csv file.
@@ -341,7 +342,13 @@ def _read_rows(path, problems):
         meaning = "the corners" if are_corners else "left, top, width and height"
         detail = f"the four numbers of its boxes are read as {meaning}"
         problems.add_note("box columns", path.name, detail)
-    return reading.read_rows(read, lines, problems, path.name, "row")
+    rows = reading.read_rows(read, lines, problems, path.name, "row")
+    negative = [row for row in rows if row.box is None and row.label]
+    if negative:
+        what = "1 row has" if len(negative) == 1 else f"{len(negative):,} rows have"
+        detail = f"{what} a class and no box, such as {negative[0].label!r} of "
+        problems.add_note("class without box", path.name, detail + negative[0].image)
+    return rows
 
 
 def _lines_in(path, limit=None):
@@ -517,7 +524,7 @@ def _read_automl(cells):
     if split is None:
         return f"the first column must be one of {list(_AUTOML_SPLITS)}"
     x, y = ([_number(cell) for cell in cells[start:11:2] if cell] for start in (3, 4))
-    box = [None] * 4 if None in x + y else []
+    box = [None] * 4 if None in x + y or bool(x) != bool(y) else []
     if x and y and not box:
         box = [min(x), min(y), max(x), max(y)]
     return _make_row(cells[1], cells[2], box, normalized_coordinates=True, split=split)
@@ -534,7 +541,7 @@ def _make_row(
         "split": split,
         "normalized_coordinates": normalized_coordinates,
     }
-    if not label and not any(cell != "" for cell in box):
+    if not any(cell != "" for cell in box):
         return _Row(image, label, None, **common)
     numbers = [_number(cell) for cell in box]
     if None in numbers or not numbers or not reading.are_coordinates(np.array(numbers)):

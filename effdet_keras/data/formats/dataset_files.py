@@ -285,7 +285,8 @@ def split_names(names: Sequence[str]) -> list[str]:
         s if name in named or s not in certain else name
         for s, name in zip(short, names)
     ]
-    return [s if short.count(s) == 1 else name for s, name in zip(short, names)]
+    counts = collections.Counter(short)
+    return [s if counts[s] == 1 else name for s, name in zip(short, names)]
 
 
 def role_of_split(name: str) -> str | None:

@@ -8,7 +8,6 @@ import reprlib
 from collections.abc import Callable
 from typing import Any
 
-from effdet_keras._internal.yaml_text import read_text
 from effdet_keras.data.dataset import DetectionDataset
 from effdet_keras.data.formats import reading
 from effdet_keras.data.formats.annotation_files import (
@@ -16,6 +15,7 @@ from effdet_keras.data.formats.annotation_files import (
     dict_of,
     head_of,
     items_of,
+    lines_of,
     number_of,
     numbers_of,
     read_path,
@@ -115,7 +115,7 @@ def is_ground_truth(path: Any) -> bool:
 def _read_rows(path):
     """The `(number, object)` of each line."""
     rows = []
-    for number, line in enumerate(read_text(path).splitlines(), 1):
+    for number, line in enumerate(lines_of(path), 1):
         if not line.strip():
             continue
         try:

@@ -10,6 +10,7 @@ import json
 import os
 import pathlib
 import reprlib
+import warnings
 from collections.abc import Callable
 from typing import Any
 
@@ -18,12 +19,14 @@ import numpy as np
 from effdet_keras._internal.optional_imports import hf_datasets, parquet
 from effdet_keras._internal.remote_path import is_file, local_copy, path_of
 from effdet_keras._internal.yaml_text import load_yaml, read_text
+from effdet_keras.data.box_formats import suspect_box_format
 from effdet_keras.data.dataset import DetectionDataset
 from effdet_keras.data.formats import reading
 from effdet_keras.data.formats.annotation_files import (
     class_order,
     dict_of,
     head_of,
+    lines_of,
     number_of,
     numbers_of,
     read_split,
@@ -32,7 +35,8 @@ from effdet_keras.data.formats.csv import read_lines
 from effdet_keras.data.formats.dataset_files import is_visible, split_folders
 from effdet_keras.data.formats.image_paths import ImageLocator
 from effdet_keras.data.formats.label_map import ClassNames, requested_classes
-from effdet_keras.data.problems import Problems
+from effdet_keras.data.problems import Problem, Problems
+from effdet_keras.data.record import concat_field, owners
 from effdet_keras.errors import InvalidTypeError, InvalidValueError, check_choice
 from effdet_keras.images import EncodedImage
 
@@ -83,7 +87,9 @@ def from_hugging_face(
         split: name of a split, such as "train". None reads the only one.
         box_format: what the four numbers of `bbox` are, in pixels: "xywh", left, top,
             width and height, as Hugging Face writes them; "xyxy", two corners; or
-            "cxcywh", center and sides. The file does not say it.
+            "cxcywh", center and sides. The file does not say it; a warning does where
+            boxes that are read as "xywh" do not fit their images, but all would as
+            another format.
         class_names: as for `load`. None takes the names of the `ClassLabel`, or those
             in the `README.md` beside a metadata file; numbers without names count from
             0, and a warning says so.
@@ -188,7 +194,7 @@ def _read_rows(path):
         (_, header), *lines = read_lines(path, "from_hugging_face")
         return [{k: _value(v) for k, v in zip(header, cells)} for _, cells in lines]
     rows = []
-    for number, line in enumerate(read_text(path).splitlines(), 1):
+    for number, line in enumerate(lines_of(path), 1):
         if not line.strip():
             continue
         try:
@@ -292,7 +298,26 @@ def _make(rows, images, names, box_format, class_names, problems, source):
         ids = [None] * len(rows)
     images = list(map(_found, rows, images, found, ids))
     classes = reading.named_classes(known, class_names)
-    return reading.make_dataset(images, classes, problems, source=source)
+    dataset = reading.make_dataset(images, classes, problems, source=source)
+    return _with_doubt(dataset, problems, source) if box_format == "xywh" else dataset
+
+
+def _with_doubt(dataset, problems, source):
+    """The dataset, with a warning and a note where its boxes fit in another format."""
+    records = dataset.records
+    sizes = np.array([record.image_size for record in records])[owners(records)]
+    boxes = concat_field(records, "boxes_xywh")
+    text = suspect_box_format(boxes, sizes, are_doubtful=True)
+    if text is None:
+        return dataset
+    formats = " or ".join(map(repr, _BOX_FORMATS[1:]))
+    note = Problem("box columns", str(source), f"{text}: `box_format` may be {formats}")
+    warnings.warn(
+        f"{problems.reader}: {note}. Read it by `from_hugging_face` with that, and "
+        "keep it by `write_coco`",
+        stacklevel=3,
+    )
+    return dataset._with(records, problems=(*dataset.problems, note))
 
 
 def _names_of_numbers(highest, class_names, source, problems):
@@ -396,6 +421,7 @@ class _DatasetImage(EncodedImage):
 
     rows: Any = dataclasses.field(default=None, compare=False, repr=False)
     column: str = "image"
+    fingerprint: str = ""  # of the dataset: another one may have as many rows
 
     def read(self) -> bytes:
         """The bytes of the image file, not decoded."""
@@ -436,10 +462,15 @@ def _from_dataset(source, split, box_format, options):
     stored = stored.select_columns([column])
     others = [c for c in features if c != column]
     rows = source.select_columns(others).with_format(None)
-    places = [
-        _DatasetImage(name, row, 0, rows=stored, column=column)
-        for row in range(len(source))
-    ]
+    image = functools.partial(
+        _DatasetImage,
+        name,
+        length=0,
+        rows=stored,
+        column=column,
+        fingerprint=source._fingerprint,  # which the library keeps of each dataset
+    )
+    places = [image(offset=row) for row in range(len(source))]
     names = _names_in_features(features)
     return _make(
         list(rows), places, names, box_format, options["class_names"], problems, name

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from effdet_keras._internal.remote_path import for_each, is_file, local_copy, path_of
+from effdet_keras._internal.whole_files import is_remote
 from effdet_keras._internal.yaml_text import read_text
 from effdet_keras.data.dataset import DetectionDataset
 from effdet_keras.data.formats import reading
@@ -34,7 +35,7 @@ from effdet_keras.data.formats.dataset_files import split_folders, visible_files
 from effdet_keras.data.formats.image_paths import ImageLocator
 from effdet_keras.data.formats.label_map import ClassNames
 from effdet_keras.data.problems import Problems
-from effdet_keras.images import EncodedImage
+from effdet_keras.images import IMAGE_SUFFIXES, EncodedImage
 
 _SUFFIX = ".json"
 # Shapes whose points are corners of an outline, and those that have no box.
@@ -60,7 +61,9 @@ def from_labelme(
     Rectangles, circles, outlines and masks become the upright box around them.
     Rectangles that AnyLabeling turned are counted in a note. Points, lines and regions
     that are called `__ignore__` are left out, with a warning. An image that is not
-    there is taken from the `imageData` of its json file, where that has one.
+    there is taken from the `imageData` of its json file, where that has one. Where
+    `imagePath` has another name than the json file, and an image of the json file's own
+    name lies beside it, that one is read, and a note says so.
 
     Args:
         path: folder of the json files, or of `annotations` (or `labels`, `json`) with
@@ -106,12 +109,16 @@ def from_labelme(
         rule = "`from_labelme` expects a json file with a list of `shapes`"
         reading.require_content(False, rule, path, read_json(path, "from_labelme"))
     locator = ImageLocator(folder / "labelme.json", image_dir)
-    rotated = []
+    rotated, stale = [], []
     found = [
-        _found(file, content, locator, problems, rotated, masks)
+        _found(file, content, locator, problems, rotated, stale, masks)
         for file, content in contents.items()
     ]
     note_rotated(problems, path.name, rotated)
+    if stale:
+        detail = f"{len(stale):,} of {len(found):,} files name another image than that "
+        detail += f"of their own name beside them: {stale[0]}, for one"
+        problems.add_note("stale image path", path.name, detail)
     classes = class_order(_listed_labels(path, folder, found), found)
     classes = reading.named_classes(classes, class_names)
     return reading.make_dataset(found, classes, problems, source=path)
@@ -186,7 +193,8 @@ def _listed_labels(path, folder, found):
     return []
 
 
-def _found(file, content, locator, problems, rotated, masks):
+def _found(file, content, locator, problems, rotated, stale, masks):
+    """The image of a json file; adds to the lists of what is noted."""
     objects = Objects()
     for number, shape in enumerate(map(dict_of, content["shapes"])):
         place = f"shapes[{number}]"
@@ -195,6 +203,11 @@ def _found(file, content, locator, problems, rotated, masks):
     image = locator.find(name) if name else locator.find_frame(file.stem)
     if image is None or not is_file(image):
         image = locator.find_frame(file.stem) or _embedded(file, content) or image
+    elif image.stem.lower() != file.stem.lower():
+        own = _image_beside(file, image.suffix)
+        if own is not None:  # a copy of both files, in which the name stayed
+            stale.append(f"{file.name!r} names {image.name!r}")
+            image = own
     size = [number_of(content.get(f"image{side}")) for side in ("Height", "Width")]
     return reading.Found(
         place=file.name,
@@ -206,6 +219,14 @@ def _found(file, content, locator, problems, rotated, masks):
         image_size=reading.check_size(*size),
         shapes=tuple(objects.shapes) if masks else None,
     )
+
+
+def _image_beside(file, suffix):
+    """The image beside a json file that is called as it is, or None."""
+    if is_remote(file):  # where asking for each suffix takes long
+        return None
+    places = (file.with_suffix(s) for s in (suffix, *IMAGE_SUFFIXES))
+    return next(filter(is_file, places), None)
 
 
 def _add_shape(objects, shape, place, file_name, problems, rotated):

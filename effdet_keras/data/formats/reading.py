@@ -300,6 +300,7 @@ def _check_boxes(records, problems, source):
                 "box outside" if min(width, height) > 0 else "empty box",
                 record.name,
                 f"left {left:g}, top {top:g}, width {width:g}, height {height:g}",
+                [record.image_id],
             )
     return records
 

@@ -154,13 +154,12 @@ def _number_from_one(found, texts_of_objects, names):
     """Numbers the classes from 1 by their names, where labels count from 0.
 
     So VoTT writes them, with a label map that counts from 1. Changes `found`; returns
-    the names by number, or `names` as they are where no label is 0.
+    the names by number, or `names` as they are where labels do not count from 0.
     """
-    if not any(0 in image.classes for image in found):
-        return names
     texts = [texts_of_objects[image.place] for image in found]
     are_known = all(len(t) == len(i.classes) and all(t) for t, i in zip(texts, found))
-    if not are_known:
+    has_zero = any(0 in image.classes for image in found)
+    if not are_known or not (has_zero or _are_one_less(found, texts, names)):
         return names
     pairs = zip(np.concatenate([i.classes for i in found]), itertools.chain(*texts))
     number_of = {name: number for number, name in names.items()}
@@ -171,6 +170,19 @@ def _number_from_one(found, texts_of_objects, names):
     for image, own in zip(found, texts):
         image.classes = np.array([number_of[text] for text in own], np.int64)
     return {number: name for name, number in number_of.items()}
+
+
+def _are_one_less(found, texts, names):
+    """Whether all labels are one less than the numbers of the names that objects have.
+
+    So a split without the first class tells that its labels count from 0.
+    """
+    pairs = (
+        (label, text)
+        for image, own in zip(found, texts)
+        for label, text in zip(image.classes.tolist(), own)
+    )
+    return any(texts) and all(names.get(label + 1) == text for label, text in pairs)
 
 
 def _read_image(place, example, texts, masks):

@@ -125,15 +125,16 @@ def portable_name(name: str) -> str:
 
 def image_stems(records):
     """A file name without folders and suffix for each record, each different."""
-    stems, taken = [], set()
+    stems, taken, next_number = [], set(), {}
     for record in records:
         name = record.file_name.replace("\\", "/")
         stem = pathlib.PurePosixPath(name).stem or f"{record.image_id:012d}"
         unique = stem = portable_name(stem)
-        number = 2
+        number = next_number.get(stem, 2)
         while _same_in_file_systems(unique) in taken:
             unique, number = f"{stem}_{number}", number + 1
         taken.add(_same_in_file_systems(unique))
+        next_number[stem] = number  # those below are taken
         stems.append(unique)
     return stems
 

@@ -18,14 +18,17 @@ from effdet_keras import box_ops
 from effdet_keras._internal.whole_files import write_text
 from effdet_keras.data.anchor_fit import input_boxes
 from effdet_keras.data.any_format import load, load_splits
+from effdet_keras.data.box_formats import reach_out, suspect_box_format
 from effdet_keras.data.dataset import (
     DetectionDataset,
     boxes_per_class,
     why_nothing_to_learn,
 )
+from effdet_keras.data.formats.dataset_files import role_of_split
 from effdet_keras.data.near_duplicates import ImageHashes, hash_images
 from effdet_keras.data.problems import KINDS, Problem, Severity
 from effdet_keras.data.record import clip_boxes_xywh, concat_field, owners, stored_bytes
+from effdet_keras.data.shared_images import shared_images
 from effdet_keras.extras.data_check.anchors import Coverage, measure_coverage
 from effdet_keras.extras.data_check.look_alikes import (
     SharedLookAlike,
@@ -141,15 +144,26 @@ def check(
         >>> report.coverage[0].num_boxes, report.coverage[0].share
         (2, 1.0)
     """
-    config = EfficientDetConfig.from_name(model) if isinstance(model, str) else model
-    if image_size is not None:
-        config = config.replace(image_size=image_size)
+    config = _config_of(model, image_size)
     if isinstance(dataset, str | os.PathLike):
         # The report says what warnings do, and more.
         with warnings.catch_warnings(action="ignore"):
             options = {"format": format, "unlabelled": unlabelled}
             dataset = load(dataset, split, on_error="skip", **options)
-    problems = [*dataset.problems, *find_in_images(dataset.records, decode=decode)]
+    report, _ = _check(dataset, config, decode)
+    return report
+
+
+def _config_of(model, image_size):
+    """The configuration of a model, or None, with an image size of its own."""
+    config = EfficientDetConfig.from_name(model) if isinstance(model, str) else model
+    return config if image_size is None else config.replace(image_size=image_size)
+
+
+def _check(dataset, config, decode):
+    """The report of a dataset, and the fingerprint of each of its images."""
+    looks = _look_at_all(dataset.records, decode)
+    problems = [*dataset.problems, *_problems_of_images(dataset.records, looks)]
     hashes = hash_images(dataset.records) if decode else None
     if hashes is not None:
         copies = {p.image_ids[1] for p in problems if p.kind == "duplicate image"}
@@ -159,7 +173,8 @@ def check(
     if config is not None:
         boxes, _ = input_boxes(dataset.records, config.image_size)
         coverage = measure_coverage(boxes, config)
-    return CheckReport(dataset, _sorted(problems), config, coverage, hashes)
+    report = CheckReport(dataset, _sorted(problems), config, coverage, hashes)
+    return report, [fingerprint for _, fingerprint in looks]
 
 
 def check_splits(
@@ -194,18 +209,23 @@ def check_splits(
         >>> [(split, len(report.dataset)) for split, report in reports.items()]
         [('train', 3), ('valid', 2)]
     """
+    config = _config_of(model, image_size)
     with warnings.catch_warnings(action="ignore"):  # the reports say the same
         datasets = load_splits(
             path, format=format, on_error="skip", unlabelled=unlabelled
         )
-    shared = _find_shared_images(datasets)
+    checked = {name: _check(d, config, decode) for name, d in datasets.items()}
+    fingerprints = {name: prints for name, (_, prints) in checked.items()}
+    if decode:
+        shared = _find_shared_images(datasets, fingerprints)
+    else:
+        shared = _find_shared_files(datasets)
     reports = {}
-    for name, dataset in datasets.items():
-        report = check(dataset, model=model, image_size=image_size, decode=decode)
+    for name, (report, _) in checked.items():
         # Those of `load_splits` are among the shared images that are listed here.
         own = [p for p in report.problems if p.kind != "shared images"]
         problems = [*own, *shared[name]]
-        if len(datasets) > 1 and name in _EVALUATED:
+        if len(datasets) > 1 and role_of_split(name) in _EVALUATED:
             problems = map(_as_evaluated, problems)
         problems = _sorted(problems)
         reports[name] = dataclasses.replace(report, problems=problems)
@@ -217,7 +237,7 @@ def _with_shared_look_alikes(reports):
     datasets = {name: report.dataset for name, report in reports.items()}
     hashes = {name: report.hashes for name, report in reports.items()}
     copies = {
-        name: {p.file for p in report.problems if p.kind == "shared image"}
+        name: {p.image_ids[0] for p in report.problems if p.kind == "shared image"}
         for name, report in reports.items()
     }
     found = find_shared_look_alikes(datasets, hashes, copies)
@@ -229,7 +249,7 @@ def _with_shared_look_alikes(reports):
     return reports
 
 
-_EVALUATED = ("val", "valid", "validation", "test")  # splits that no run trains on
+_EVALUATED = ("validation", "test")  # roles of splits that no run trains on
 
 
 def _as_evaluated(problem):
@@ -249,12 +269,21 @@ def _sorted(problems):
 
 def find_in_images(records, *, decode=True):
     """Finds images that are missing, broken, turned, of another size, or duplicates."""
+    return _problems_of_images(records, _look_at_all(records, decode))
+
+
+def _look_at_all(records, decode):
+    """What `_look_at` finds in each image."""
     # Pillow warns of odd metadata, without naming the file.
     with (
         warnings.catch_warnings(action="ignore"),
         concurrent.futures.ThreadPoolExecutor() as pool,
     ):
-        looks = list(pool.map(lambda record: _look_at(record, decode), records))
+        return list(pool.map(lambda record: _look_at(record, decode), records))
+
+
+def _problems_of_images(records, looks):
+    """The problems of single images, and images that are there twice."""
     problems = [problem for problem, _ in looks if problem is not None]
     first = {}
     for record, (_, fingerprint) in zip(records, looks):
@@ -268,39 +297,46 @@ def find_in_images(records, *, decode=True):
     return problems
 
 
-def _find_shared_images(datasets):
-    """Finds images of a split that an earlier split has as well."""
+def _find_shared_images(datasets, fingerprints):
+    """Finds images of a split that an earlier split has as well, by their bytes."""
     found, first = {}, {}
-    with concurrent.futures.ThreadPoolExecutor() as pool:
-        for split, dataset in datasets.items():
-            found[split], own = [], {}
-            hashes = pool.map(_hash_of_image, dataset.records)
-            for record, digest in zip(dataset.records, hashes):
-                if digest in first:
-                    detail = "same image as {1} of split {0!r}".format(*first[digest])
-                    found[split].append(Problem("shared image", record.name, detail))
-                elif digest is not None:
-                    own.setdefault(digest, (split, record.name))
-            first |= own  # duplicates inside one split are found by `find_in_images`
+    for split, dataset in datasets.items():
+        found[split], own = [], {}
+        for record, fingerprint in zip(dataset.records, fingerprints[split]):
+            if fingerprint in first:
+                detail = "same image as {1} of split {0!r}".format(*first[fingerprint])
+                found[split].append(_problem_of(record, "shared image", detail))
+            elif fingerprint is not None:
+                own.setdefault(fingerprint, (split, record.name))
+        first |= own  # duplicates inside one split are found by `find_in_images`
     return found
 
 
-def _hash_of_image(record):
-    """A value that equal images share; None for an image that cannot be read."""
-    image = record.image
-    if isinstance(image, np.ndarray):
-        return image.shape, _hash(np.ascontiguousarray(image))
-    try:
-        return _hash(stored_bytes(image))
-    except OSError:
-        return None
+def _find_shared_files(datasets):
+    """Finds images of a split that are files, or copies of files, of an earlier one."""
+    found, earlier = {}, []
+    for split, dataset in datasets.items():
+        first = {}
+        for other in earlier:
+            for i in shared_images(datasets[other].records, dataset.records):
+                first.setdefault(i, other)
+        found[split] = [
+            _problem_of(
+                dataset.records[i],
+                "shared image",
+                f"same image as one of split {other!r}",
+            )
+            for i, other in sorted(first.items())
+        ]
+        earlier.append(split)
+    return found
 
 
 def _look_at(record, decode):
     """`(Problem or None, fingerprint or None)` of one image."""
-    image, name = record.image, record.name
+    image = record.image
     if isinstance(image, np.ndarray):
-        return None, _hash_of_image(record)
+        return None, (image.shape, _hash(np.ascontiguousarray(image)))
     is_part = isinstance(image, EncodedImage)
     place = str(image) if is_part else os.fspath(image)
     try:
@@ -312,13 +348,13 @@ def _look_at(record, decode):
         if decode and (problem is None or problem.kind != "wrong size"):
             read_image(image, size=record.image_size)
     except FileNotFoundError:
-        return Problem("missing image", name, f"no file {place!r}"), None
+        return _problem_of(record, "missing image", f"no file {place!r}"), None
     except Exception as error:  # a broken file makes Pillow raise almost anything
         error = error.__cause__ or error  # what Pillow says, without our words
         reason = str(error) or type(error).__name__
         if isinstance(error, UnidentifiedImageError):
             reason = "not an image format that Pillow knows"
-        return Problem("corrupt image", name, reason), None
+        return _problem_of(record, "corrupt image", reason), None
     return problem, place if data is None else _hash(data)
 
 
@@ -339,7 +375,11 @@ def _compare_sizes(record, stored, orientation):
         kind, detail = "sideways image", f"{detail}, and so annotated"
     elif orientation in range(2, 9):
         kind = "turned image"
-    return kind and Problem(kind, record.name, detail)
+    return kind and _problem_of(record, kind, detail)
+
+
+def _problem_of(record, kind, detail):
+    return Problem(kind, record.name, detail, (record.image_id,))
 
 
 # --- What can be wrong with the boxes and labels of a dataset.
@@ -360,7 +400,7 @@ class _Table(NamedTuple):
     labels: np.ndarray  # [n]
 
     def problem(self, kind, row, detail):
-        return Problem(kind, self.records[self.owner[row]].name, detail)
+        return _problem_of(self.records[self.owner[row]], kind, detail)
 
 
 def _find_in_boxes(dataset, config):
@@ -397,7 +437,7 @@ def _find_in_boxes(dataset, config):
 
 def _find_clipped(table):
     _, usable = clip_boxes_xywh(table.boxes_xywh, table.sizes)
-    out = _reach_out(table.boxes_xywh, table.sizes)
+    out = reach_out(table.boxes_xywh, table.sizes)
     for row in np.flatnonzero(usable & (out > _ROUNDING)):
         box = describe_box(table.boxes_xywh[row])
         detail = f"{box}: {out[row]:.4g} pixels out of the image"
@@ -427,7 +467,7 @@ def _find_twins_of_boxes(records):
         # Each second box once, however many it coincides with.
         for second in np.flatnonzero(np.triu(same & (iou >= _TWIN_IOU), 1).any(axis=0)):
             detail = f"{describe_box(record.boxes_xywh[rows[second]])} is there twice"
-            yield Problem("duplicate box", record.name, detail)
+            yield _problem_of(record, "duplicate box", detail)
 
 
 def _find_classes(counts, class_names):
@@ -465,57 +505,3 @@ def _find_tiny(table, image_size):
 def describe_box(box_xywh):
     left, top, width, height = box_xywh.tolist()
     return f"left {left:g}, top {top:g}, width {width:g}, height {height:g}"
-
-
-# --- Whether the numbers of boxes look like another format than they were read in.
-
-_MIN_BOXES = 10  # fewer tell nothing
-_MANY_BAD = 0.15  # share of boxes that do not fit their image, as they were read
-_SOME_BAD = 0.03  # the same, where the file does not say which format it has
-_FEW_BAD = 0.02  # share that may not fit in the format that they really have
-_SLACK = 1.5  # pixels: counting from 1, and rounding
-
-# Each converts (left, top) and (width, height), `[n, 2]`, as they were read to what
-# they would be if the file had the format of this name.
-_FORMATS = {
-    "left, top, right, bottom": lambda a, b: (a, b - a),
-    "top, left, height, width": lambda a, b: (a[:, ::-1], b[:, ::-1]),
-    "top, left, bottom, right": lambda a, b: (a[:, ::-1], (b - a)[:, ::-1]),
-    "center x, center y, width, height": lambda a, b: (a - b / 2, b),
-    "left, top, width, height, read as corners": lambda a, b: (a, a + b),
-}
-
-
-def _reach_out(boxes_xywh, sizes):
-    """By how many pixels each box reaches out of its image; negative inside of it."""
-    beyond = boxes_xywh[:, :2] + boxes_xywh[:, 2:] - sizes[:, ::-1]
-    return np.maximum(beyond, -boxes_xywh[:, :2]).max(axis=1)
-
-
-def suspect_box_format(boxes_xywh, sizes, are_doubtful=False):
-    """Says in which box format boxes would fit their images, if as read they do not.
-
-    Where a file does not say which format it has (`are_doubtful`), a few boxes that do
-    not fit tell, if all fit in another format.
-    """
-    finite = np.isfinite(boxes_xywh).all(axis=1)
-    boxes_xywh, sizes = boxes_xywh[finite], sizes[finite]
-    if len(boxes_xywh) < _MIN_BOXES:
-        return None
-    shares = {
-        name: _share_bad(np.hstack(convert(*np.split(boxes_xywh, 2, 1))), sizes)
-        for name, convert in _FORMATS.items()
-    }
-    as_read, name = _share_bad(boxes_xywh, sizes), min(shares, key=shares.get)
-    many, few = (_SOME_BAD, 0.0) if are_doubtful else (_MANY_BAD, _FEW_BAD)
-    if as_read < many or shares[name] > few:
-        return None
-    return (
-        f"{100 * as_read:.0f} % of the boxes are empty or reach out of their image as "
-        f"they were read, {100 * shares[name]:.0f} % if their numbers are {name}"
-    )
-
-
-def _share_bad(boxes_xywh, sizes):
-    empty = (boxes_xywh[:, 2:] <= 0).any(axis=1)
-    return float(np.mean(empty | (_reach_out(boxes_xywh, sizes) > _SLACK)))

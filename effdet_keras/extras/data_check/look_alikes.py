@@ -66,21 +66,21 @@ def find_look_alikes(
 def find_shared_look_alikes(
     datasets: Mapping[str, DetectionDataset],
     hashes: Mapping[str, ImageHashes],
-    copies: Mapping[str, Collection[str]],
+    copies: Mapping[str, Collection[int]],
 ) -> dict[str, list[SharedLookAlike]]:
     """Finds images of each split that look like one of an earlier split.
 
     Args:
         datasets: `DetectionDataset`s by split.
         hashes: those of their images.
-        copies: for each split the names of images that are named already, as copies
-            byte by byte of an image of an earlier split.
+        copies: for each split the ids of images that are named already, as copies byte
+            by byte of an image of an earlier split.
     """
     found, earlier = {}, []
     for split, dataset in datasets.items():
         found[split] = []
         for index, record in enumerate(dataset.records):
-            if record.name in copies[split]:
+            if record.image_id in copies[split]:
                 continue
             for other_split, other_dataset in earlier:
                 other = _most_alike(hashes[split], index, hashes[other_split])

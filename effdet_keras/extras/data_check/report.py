@@ -153,7 +153,8 @@ def _shown(problems, dataset, by_id, by_name):
         about = [by_id.get(i) for i in problem.image_ids] or [by_name.get(problem.file)]
         for record in about:
             if record is not None and record.image_id not in figures:
-                is_first_of_two = problem.image_ids[:1] == (record.image_id,)
+                first, *others = problem.image_ids or [record.image_id]
+                is_first_of_two = others and first == record.image_id
                 detail = "" if is_first_of_two else problem.detail
                 if drawn := _figure(record, dataset, detail):
                     figures[record.image_id] = drawn

@@ -8,6 +8,7 @@ import pytest
 from support.small_datasets import save_image
 
 from effdet_keras.data import check, from_coco, load, load_splits, write_coco
+from effdet_keras.data.formats import coco
 
 
 @pytest.fixture
@@ -94,6 +95,33 @@ def test_where_no_annotation_fits_an_image_it_is_an_error(content, tmp_path):
     with pytest.warns(UserWarning, match="only stray annotations"):
         dataset = from_coco(content, tmp_path, on_error="skip")
     assert [len(example["labels"]) for example in dataset] == [0, 0]
+
+
+def test_files_of_other_tools_are_refused_by_their_first_bytes(
+    content, tmp_path, monkeypatch
+):
+    path = tmp_path / "set.json"
+    path.write_text(json.dumps({"info": {"shapes": [], "imageData": 0}, **content}))
+    assert list(coco.coco_readers(path)) == ["set"]
+    monkeypatch.setattr(coco.mmap, "mmap", lambda *_, **__: pytest.fail("it is read"))
+    for other in ({"shapes": [], "imageData": "A" * 99, "imagePath": "a"}, [content]):
+        path.write_text(json.dumps(other))
+        assert coco.coco_readers(path) == {}
+    path.write_text("")
+    assert coco.coco_readers(path) == {}
+
+
+def test_an_entry_for_each_box_is_one_image(content, tmp_path):
+    for number, annotation in enumerate(content["annotations"]):
+        annotation["image_id"] = 1000 + number
+    first = content["images"][0]
+    entries = [{**first, "id": 1000 + n} for n in range(len(content["annotations"]))]
+    content["images"] = [*entries, content["images"][1]]
+    said = r"1 of 2 images have several entries, such as 'a\.png' with 3"
+    with pytest.warns(UserWarning, match=said):
+        dataset = from_coco(content, tmp_path)
+    assert dataset.image_ids == (1000, content["images"][-1]["id"])
+    assert [len(example["labels"]) for example in dataset] == [3, 0]
 
 
 def test_backslashes_between_folders(content, tmp_path):

@@ -102,6 +102,32 @@ def test_a_row_without_class_and_box_is_a_image_without_objects(write, text):
     assert [len(example["labels"]) for example in dataset] == [1, 0]
 
 
+@pytest.mark.parametrize(
+    "text, negatives",
+    [
+        (HEADER + "a.png,40,20,cat,1,2,3,4\nb.png,40,20,background,,,,\n", 1),
+        (
+            "image_id,class_name,class_id,rad_id,x_min,y_min,x_max,y_max\n"
+            "a,cat,0,R9,1,2,3,4\nb,No finding,14,R1,,,,\nb,No finding,14,R2,,,,\n",
+            2,
+        ),
+        ("TRAIN,a.png,cat,.1,.2,,,.5,.6,,\nTRAIN,b.png,none,,,,,,,,\n", 1),
+        ("a.png,1,2,3,4,cat\nb.png,,,,,none\n", 1),
+    ],
+)
+def test_a_class_without_a_box_is_an_image_without_objects(write, text, negatives):
+    with pytest.warns(UserWarning, match=f"{negatives} rows? ha.* a class and no box"):
+        dataset = from_csv(write(text))
+    assert dataset.class_names == ("cat",)
+    assert [len(example["labels"]) for example in dataset] == [1, 0]
+
+
+def test_half_a_box_of_automl_is_no_image_without_objects(write):
+    path = write("TRAIN,a.png,cat,.1,.2,,,.5,.6,,\nTRAIN,b.png,cat,.1,,,,.5,,,\n")
+    with pytest.raises(ValueError, match="row 2: four finite numbers"):
+        from_csv(path)
+
+
 def test_automl(write, folder):
     path = write(
         "TRAIN,gs://bucket/deep/a.png,cat,0.125,0.25,,,0.375,0.5,,\n"

@@ -48,6 +48,9 @@ def test_file_names_differ_in_every_file_system():
     ]
     stems = image_stems(records)
     assert stems == ["a", "A_2", "a_3", "b", "000000000005"]
+    names = ("a_3", "a", "b/a", "c/a", "A_2", "d/a")
+    records = [dataclasses.replace(records[0], file_name=name) for name in names]
+    assert image_stems(records) == ["a_3", "a", "a_2", "a_4", "A_2_2", "a_5"]
 
 
 def test_names_that_windows_refuses_are_written_in_a_form_that_it_takes():

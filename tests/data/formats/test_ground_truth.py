@@ -39,6 +39,17 @@ def write(tmp_path):
     return write
 
 
+@pytest.mark.parametrize("end", ["\n", "\r\n", "\r"])
+def test_ends_of_lines_within_texts_are_none(write, end):
+    rows = [
+        {**row(name, BOX), "note": "a\u2028b\u0085c"} for name in ("a.png", "b.png")
+    ]
+    folder = write()
+    text = end.join(json.dumps(r, ensure_ascii=False) for r in rows)
+    (folder / "output.manifest").write_bytes(text.encode())
+    assert len(from_ground_truth(folder)) == 2
+
+
 @pytest.mark.smoke
 def test_boxes_and_the_class_map(write, capsys):
     folder = write(row("b.png", BOX, {**BOX, "class_id": 0}), row("a.png"))

@@ -1,6 +1,7 @@
 """`from_hugging_face`: metadata files by hand, class names, `datasets.Dataset`."""
 
 import json
+import warnings
 
 import numpy as np
 import pytest
@@ -8,6 +9,7 @@ from support.small_datasets import save_image
 
 from effdet_keras import data
 from effdet_keras.data import from_hugging_face
+from effdet_keras.data.shared_images import shared_images
 
 BOX = [5.0, 2.0, 20.0, 10.0]
 OBJECTS = {"bbox": [BOX, [0, 0, 4, 4]], "category": ["dog", "cat"]}
@@ -111,6 +113,27 @@ def test_the_four_numbers_may_be_others(write):
     np.testing.assert_array_equal(centers.records[0].boxes_xywh, [[-7.5, -4, 25, 12]])
     with pytest.raises(ValueError, match="'xywh', 'xyxy'.*box_format='yxyx'"):
         from_hugging_face(folder, box_format="yxyx")
+
+
+def test_corners_that_are_read_as_sides_are_told(write):
+    corners = [[25, 10, 35, 18], *([1, 1, 4, 4] for _ in range(19))]
+    row = {"file_name": "a.png", "bbox": corners, "label": ["a"] * 20}
+    folder = write(jsonl(row))
+    said = "5 % of the boxes .* left, top, right, bottom: `box_format` may be 'xyxy'"
+    with pytest.warns(UserWarning, match=said):
+        dataset = data.load(folder)
+    assert [problem.kind for problem in dataset.problems] == ["box columns"]
+    assert "suspected box format" in data.check(dataset, model=None).by_kind()
+    with warnings.catch_warnings(action="error"):
+        from_hugging_face(folder, box_format="xyxy")
+        sides = [[left, top, left, top] for left, top, _, _ in corners[1:]]
+        from_hugging_face(write(jsonl({**row, "bbox": sides, "label": ["a"] * 19})))
+
+
+def test_ends_of_lines_within_texts_are_none(write):
+    rows = [{**row, "caption": "a\u2028b\u0085c"} for row in ROWS]
+    text = "\r\n".join(json.dumps(row, ensure_ascii=False) for row in rows)
+    assert len(data.load(write(text))) == 2
 
 
 def numbered(*numbers):
@@ -247,6 +270,19 @@ def test_splits_and_parquet_files_with_images(library, pets, tmp_path):
     splits = data.load_splits(folder)
     assert {name: len(d) for name, d in splits.items()} == {"test": 1, "train": 2}
     np.testing.assert_array_equal(splits["train"][0]["image"], pets[0]["image"])
+
+
+@pytest.mark.extra_packages
+def test_splits_of_as_many_rows_are_different_images(pets, tmp_path):
+    for row, name in enumerate(("train", "test")):
+        rows = pets.select([row])
+        embedded = rows.map(lambda row: {**row, "image": {"bytes": image_bytes(row)}})
+        embedded.to_parquet(tmp_path / f"data/{name}-00000-of-00001.parquet")
+    train, test = data.load_splits(tmp_path).values()
+    assert shared_images(train.records, test.records) == []
+    first, second = (from_hugging_face(pets.select([row])) for row in range(2))
+    assert shared_images(first.records, second.records) == []
+    assert shared_images(first.records, from_hugging_face(pets.select([0])).records)
 
 
 def image_bytes(row):

@@ -94,6 +94,20 @@ def test_folders_of_splits(annotate, capsys):
     ]
 
 
+def test_a_copy_whose_image_path_stayed_has_its_own_image(annotate):
+    annotate("a", BOX)
+    folder = annotate("a_flip", shape("cat", [[14.5, 2], [34.5, 12]]), image="a.png")
+    for name in ("a.png", "a_flip.png"):
+        save_image(folder / name)
+    said = r"1 of 2 files name another image .*: 'a_flip\.json' names 'a\.png'"
+    with pytest.warns(UserWarning, match=said):
+        dataset = from_labelme(folder)
+    images = [record.image for record in dataset.records]
+    assert images == [str(folder / "a.png"), str(folder / "a_flip.png")]
+    (folder / "a_flip.png").unlink()  # then it is the image that the file names
+    assert from_labelme(folder).records[1].image == str(folder / "a.png")
+
+
 def test_an_image_that_is_only_in_the_json_is_read_from_there(annotate, tmp_path):
     save_image(tmp_path / "elsewhere" / "a.png")
     image = (tmp_path / "elsewhere" / "a.png").read_bytes()

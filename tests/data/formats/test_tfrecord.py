@@ -417,6 +417,17 @@ def test_labels_from_zero_are_read_by_their_names(tmp_path, label_map, names):
     assert with_names.records[0].labels.tolist() == [0, 1, 0]
 
 
+def test_labels_from_zero_are_known_without_the_first_class(tmp_path):
+    write_vott(tmp_path, [1, 1], ["dog", "dog"])
+    dataset = from_tfrecord(tmp_path / "a.tfrecord")
+    assert dataset.class_names == ("cat", "dog")
+    assert dataset.records[0].labels.tolist() == [1, 1]
+    write_vott(tmp_path, [1, 2], ["cat", "dog"])  # which count from 1
+    assert from_tfrecord(tmp_path / "a.tfrecord").records[0].labels.tolist() == [0, 1]
+    write_vott(tmp_path, [1, 1], ["dog", "cow"])  # of names that are other ones
+    assert from_tfrecord(tmp_path / "a.tfrecord").records[0].labels.tolist() == [0, 0]
+
+
 @pytest.mark.parametrize("names", [[], ["cat"], ["cat", ""]])
 def test_labels_from_zero_without_all_names_are_refused(tmp_path, names):
     write_vott(tmp_path, [0, 1], names)

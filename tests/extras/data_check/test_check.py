@@ -20,12 +20,9 @@ from effdet_keras.data import (
     write_shapes,
 )
 from effdet_keras.data.anchor_fit import input_boxes
+from effdet_keras.data.box_formats import suspect_box_format
 from effdet_keras.extras.data_check.anchors import measure_coverage
-from effdet_keras.extras.data_check.check import (
-    check_splits,
-    find_in_images,
-    suspect_box_format,
-)
+from effdet_keras.extras.data_check.check import check_splits, find_in_images
 from effdet_keras.network.config import EfficientDetConfig
 
 SMALL_MODEL = EfficientDetConfig.from_name("efficientdet-d0", image_size=128)
@@ -397,17 +394,18 @@ def test_no_file_at_all_stops_the_check(tmp_path, name, decode, end, tail):
     assert len(problems) <= 1
 
 
-def test_a_test_split_without_boxes_is_no_error(tmp_path):
+@pytest.mark.parametrize("test", ["test", "test2017"])
+def test_a_test_split_without_boxes_is_no_error(tmp_path, test):
     image = np.zeros((32, 48, 3), "uint8")
     boxes = from_arrays([image], [[[4, 8, 20, 40]]], [[0]], ["cat"])
     empty = from_arrays([image + 1], [[]], [[]], ["cat"])
-    write_coco({"train": boxes, "test": empty}, tmp_path / "a")
+    write_coco({"train": boxes, test: empty}, tmp_path / "a")
     kinds = {
         split: [problem.kind for problem in report.problems]
         for split, report in check_splits(tmp_path / "a", model=None).items()
     }
-    assert "nothing to evaluate on" in kinds["test"]
-    assert "nothing to train on" not in kinds["train"] + kinds["test"]
+    assert "nothing to evaluate on" in kinds[test]
+    assert "nothing to train on" not in kinds["train"] + kinds[test]
     write_coco({"train": empty, "test": boxes}, tmp_path / "b")
     report = check_splits(tmp_path / "b", model=None)["train"]
     assert not report.ok and "nothing to train on" in report.by_kind()

@@ -156,6 +156,25 @@ def test_a_duplicate_is_shown_with_the_boxes_of_both(tmp_path):
     assert second[center].max() > 150 > second[corner].max()
 
 
+def test_of_two_images_of_one_name_that_with_the_problem_is_shown(tmp_path):
+    records = []
+    for image_id, grey in enumerate((20, 200), 1):
+        path = tmp_path / str(image_id) / "1.png"
+        path.parent.mkdir()
+        Image.new("RGB", (64, 64), (grey, grey, grey)).save(path)
+        boxes = [[4, 4, 20, 20]] if image_id == 1 else [[50, 50, 40, 40]]
+        records.append(
+            record_of(path, (64, 64), image_id, boxes, [0], file_name="1.png")
+        )
+    report = check(DetectionDataset(records, ["cat"]), model=None)
+    (problem,) = report.by_kind()["clipped box"]
+    assert (problem.file, problem.image_ids) == ("1.png", (2,))
+    report.save(tmp_path / "a.html")
+    problems, _, _ = (tmp_path / "a.html").read_text().partition("<h2>Boxes</h2>")
+    ((_, shown),) = images_of(problems)
+    assert np.asarray(shown)[10:100, 10:100].mean() > 150  # the second, which is bright
+
+
 def test_an_empty_data_set_and_one_without_boxes_have_a_page(clean, tmp_path):
     no_boxes = [record.select(slice(0, 0)) for record in clean.records[:2]]
     for records in ([], no_boxes):

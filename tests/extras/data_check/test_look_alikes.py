@@ -7,6 +7,7 @@ import pytest
 from support.clips import write_clip, write_photo
 
 from effdet_keras import cli, data
+from effdet_keras.extras.data_check import check as check_module
 from effdet_keras.extras.data_check.check import check_splits
 from effdet_keras.extras.data_check.report import html_of
 
@@ -81,11 +82,56 @@ def test_copies_byte_by_byte_are_told_once(two_splits):
     assert "copy.jpg" not in shared and len(shared) == 2
 
 
+def test_images_of_one_name_in_two_folders_are_two(two_splits):
+    more = two_splits / "more"
+    more.mkdir()
+    for suffix in (".jpg", ".txt"):
+        source = two_splits / "train" / f"photo10x{suffix}"
+        shutil.copy(source, two_splits / "val")
+        (two_splits / "val" / f"clip_003{suffix}").rename(more / source.name)
+    layout = "train: train\nval: [val, more]\nnames: [cat]\n"
+    (two_splits / "data.yaml").write_text(layout)
+    report = check_splits(two_splits, model=None)["val"]
+    (copy,) = report.by_kind()["shared image"]
+    first, second = report.by_kind()["shared near-duplicate"]
+    names = {"photo10x.jpg", "clip_004.jpg"}
+    assert copy.file == "photo10x.jpg" and {first.file, second.file} == names
+    place = {record.image_id: record.image for record in report.dataset.records}
+    assert place[copy.image_ids[0]] == str(two_splits / "val" / "photo10x.jpg")
+    near = {place[problem.image_ids[0]] for problem in (first, second)}
+    assert str(more / "photo10x.jpg") in near
+
+
 def test_headers_alone_have_no_near_duplicates(two_splits):
     reports = check_splits(two_splits, model=None, decode=False)
     for report in reports.values():
         assert report.hashes is None
         assert not [p for p in report.problems if "near-duplicate" in p.kind]
+
+
+def test_headers_alone_find_copies_of_the_same_name(two_splits):
+    for file in ("photo10x.jpg", "photo10x.txt"):
+        shutil.copy(two_splits / "train" / file, two_splits / "val" / file)
+    reports = check_splits(two_splits, model=None, decode=False)
+    told = [("photo10x.jpg", "same image as one of split 'train'")]
+    assert named(reports["val"], "shared image") == told
+    assert named(reports["train"], "shared image") == []
+
+
+@pytest.mark.parametrize("decode", [True, False])
+def test_splits_are_compared_without_reading_images_again(
+    two_splits, monkeypatch, decode
+):
+    read = []
+
+    def stored_bytes(image):
+        read.append(image)
+        return pathlib.Path(image).read_bytes()
+
+    monkeypatch.setattr(check_module, "stored_bytes", stored_bytes)
+    check_splits(two_splits, model=None, decode=decode)
+    images = list(two_splits.rglob("*.jpg"))
+    assert sorted(read) == sorted(map(str, images if decode else []))
 
 
 def test_the_command_prints_them(two_splits, capsys):
