@@ -102,7 +102,7 @@ def test_files_of_other_tools_are_refused_by_their_first_bytes(
 ):
     path = tmp_path / "set.json"
     path.write_text(json.dumps({"info": {"shapes": [], "imageData": 0}, **content}))
-    assert list(coco.coco_readers(path)) == ["set"]
+    assert len(coco.coco_readers(path)) == 1
     monkeypatch.setattr(coco.mmap, "mmap", lambda *_, **__: pytest.fail("it is read"))
     for other in ({"shapes": [], "imageData": "A" * 99, "imagePath": "a"}, [content]):
         path.write_text(json.dumps(other))
