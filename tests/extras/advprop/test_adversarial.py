@@ -255,7 +255,10 @@ def test_auxiliary_arrays_begin_as_the_main_ones_and_are_no_weights_of_the_model
     before = arrays(model(images).values())
     set_apart(model)
     assert_same(model(images).values(), before)
-    model.set_weights(model.get_weights())
+    apart = arrays(auxiliary.variables)
+    model.set_weights(model.get_weights())  # as `EarlyStopping` restores them
+    assert_same(auxiliary.variables, apart)
+    model.weights_were_set()  # as by `load_pretrained`, of another training
     assert_same(auxiliary.sources, auxiliary.variables)
     model.compile()
     assert model.adversarial is None
