@@ -110,7 +110,9 @@ def from_csv(
         groups[row.image].append(row)
     folder = image_dir
     if folder is None:
-        folder = reading.image_folder(path, _split_of(path), list(groups), _path_in)
+        where = path, _split_of(path), list(groups), _path_in
+        folder = reading.image_folder_inside(*where)
+        folder = folder or reading.image_folder_around(*where, problems)
     folder = path_of(folder or path.parent)
     return reading.make_dataset(
         [_found(name, rows, folder) for name, rows in groups.items()],

@@ -6,7 +6,6 @@ import collections
 import dataclasses
 import os
 import reprlib
-import warnings
 from collections.abc import Iterable, Sequence
 from typing import Any
 
@@ -357,12 +356,6 @@ def are_coordinates(values):
 _IMAGE_PLACES = ("", "images", "data", "Images", "img")  # and those of the split
 
 
-def image_folder(file, split, names, path_in):
-    """The folder near an annotation file that has one of its first images, or None."""
-    folder = image_folder_inside(file, split, names, path_in)
-    return folder or image_folder_around(file, split, names, path_in)
-
-
 def image_folder_inside(file, split, names, path_in):
     """The folder of the dataset that has one of the first images of a file, or None.
 
@@ -392,7 +385,7 @@ def _folders_of_split(base, split):
     ]
 
 
-def image_folder_around(file, split, names, path_in, problems=None):
+def image_folder_around(file, split, names, path_in, problems):
     """The folder of images beside that of a dataset, which may be of another; or None.
 
     It is taken, with a note, where no image is found in the dataset.
@@ -410,10 +403,7 @@ def image_folder_around(file, split, names, path_in, problems=None):
             f"are read from {str(folder)!r}, beside that folder. If these are other "
             "images, pass `image_dir`"
         )
-        if problems is None:
-            warnings.warn(detail, stacklevel=3)
-        else:
-            problems.add("moved images", file, detail)
+        problems.add("moved images", file, detail)
     return folder
 
 
