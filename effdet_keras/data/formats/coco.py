@@ -32,7 +32,6 @@ from effdet_keras.data.formats.dataset_files import (
     visible_folders,
 )
 from effdet_keras.data.formats.image_paths import (
-    current_root,
     find_moved,
     images_called,
 )
@@ -187,10 +186,9 @@ def _folder_beside(path, split, names):
     if is_remote(path):  # which cannot always be listed
         return None
     path, roles = path.absolute(), split_roles([split])
-    root = current_root(path)
     # The folder around the dataset may hold others, with images of the same names.
-    is_inside = root is not None and root in path.parent.parents
-    for base in [path.parent, *([path.parent.parent] if is_inside else [])]:
+    around = [] if reading.is_at_the_root(path) else [path.parent.parent]
+    for base in [path.parent, *around]:
         found = {
             folder: split_roles([folder.name])
             for folder in visible_folders(base)

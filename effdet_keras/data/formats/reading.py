@@ -364,7 +364,7 @@ def image_folder_inside(file, split, names, path_in):
     second has those of `val.json`.
     """
     folders = [file.parent / file.stem]
-    for base in [file.parent, *([] if _is_at_the_root(file) else [file.parent.parent])]:
+    for base in [file.parent, *([] if is_at_the_root(file) else [file.parent.parent])]:
         folders += [base / split, base / "images" / split]
         if _first_with(folders, names, path_in) is None:
             folders += _folders_of_split(base, split)
@@ -390,9 +390,7 @@ def image_folder_around(file, split, names, path_in, problems):
 
     It is taken, with a note, where no image is found in the dataset.
     """
-    if not _is_at_the_root(file) or any(
-        find_moved([(n,) for n in names[:10]], file)[0]
-    ):
+    if not is_at_the_root(file) or any(find_moved([(n,) for n in names[:10]], file)[0]):
         return None
     places = (split, f"images/{split}", *_IMAGE_PLACES)
     folders = [file.parent.parent / place for place in places]
@@ -407,7 +405,7 @@ def image_folder_around(file, split, names, path_in, problems):
     return folder
 
 
-def _is_at_the_root(file):
+def is_at_the_root(file):
     """Whether what is around the folder of a file is no part of the dataset."""
     if is_remote(file):
         return False

@@ -163,9 +163,10 @@ class SearchResult:
                 f"On the test split, which chose nothing: AP {best.test_ap:.3f}"
             )
         if best.reason:
+            cause = "" if best.failed else ": times of this machine differ by that"
             lines.append(
                 "No file keeps the limits after the training. This one did before it, "
-                f"and is now {best.reason}: times of this machine differ by that."
+                f"and is now {best.reason}{cause}."
             )
         return lines
 

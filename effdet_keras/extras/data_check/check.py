@@ -162,8 +162,8 @@ def _config_of(model, image_size):
 
 def _check(dataset, config, decode):
     """The report of a dataset, and the fingerprint of each of its images."""
-    looks = _look_at_all(dataset.records, decode)
-    problems = [*dataset.problems, *_problems_of_images(dataset.records, looks)]
+    of_images, fingerprints = find_in_images(dataset.records, decode=decode)
+    problems = [*dataset.problems, *of_images]
     hashes = hash_images(dataset.records) if decode else None
     if hashes is not None:
         copies = {p.image_ids[1] for p in problems if p.kind == "duplicate image"}
@@ -174,7 +174,7 @@ def _check(dataset, config, decode):
         boxes, _ = input_boxes(dataset.records, config.image_size)
         coverage = measure_coverage(boxes, config)
     report = CheckReport(dataset, _sorted(problems), config, coverage, hashes)
-    return report, [fingerprint for _, fingerprint in looks]
+    return report, fingerprints
 
 
 def check_splits(
@@ -268,22 +268,17 @@ def _sorted(problems):
 
 
 def find_in_images(records, *, decode=True):
-    """Finds images that are missing, broken, turned, of another size, or duplicates."""
-    return _problems_of_images(records, _look_at_all(records, decode))
+    """Finds images that are missing, broken, turned, of another size, or duplicates.
 
-
-def _look_at_all(records, decode):
-    """What `_look_at` finds in each image."""
+    Returns:
+        The problems, and for each image a fingerprint that equal ones share, or None.
+    """
     # Pillow warns of odd metadata, without naming the file.
     with (
         warnings.catch_warnings(action="ignore"),
         concurrent.futures.ThreadPoolExecutor() as pool,
     ):
-        return list(pool.map(lambda record: _look_at(record, decode), records))
-
-
-def _problems_of_images(records, looks):
-    """The problems of single images, and images that are there twice."""
+        looks = list(pool.map(lambda record: _look_at(record, decode), records))
     problems = [problem for problem, _ in looks if problem is not None]
     first = {}
     for record, (_, fingerprint) in zip(records, looks):
@@ -294,7 +289,7 @@ def _problems_of_images(records, looks):
             detail = f"same image as {other.name}, with {boxes}"
             ids = (other.image_id, record.image_id)
             problems.append(Problem("duplicate image", record.name, detail, ids))
-    return problems
+    return problems, [fingerprint for _, fingerprint in looks]
 
 
 def _find_shared_images(datasets, fingerprints):

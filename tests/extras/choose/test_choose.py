@@ -504,16 +504,22 @@ def test_a_file_that_cannot_be_written_is_left_out(shapes, world, tmp_path):
     assert "no such operation" in str(found)
 
 
+def chosen_where_export_breaks(shapes, world, out, broken, options):
+    """What a search finds whose files can be written before the training alone."""
+    world.dies_before = 0
+    with pytest.raises(KeyboardInterrupt):
+        choose(shapes, out, **options)
+    world.dies_before = None
+    world.cannot_export = broken
+    return choose(shapes, out, resume=True, **options)
+
+
 def test_a_file_that_cannot_be_written_of_trained_weights_is_told(
     shapes, world, tmp_path
 ):
     options = fields(models=MODELS[:1], sizes=(64,), precisions=["float32", "int8"])
-    world.dies_before = 0
-    with pytest.raises(KeyboardInterrupt):
-        choose(shapes, tmp_path / "out", **options)
-    world.dies_before = None
-    world.cannot_export = {(MODELS[0], 64, "float32")}
-    found = choose(shapes, tmp_path / "out", resume=True, **options)
+    broken = {(MODELS[0], 64, "float32")}
+    found = chosen_where_export_breaks(shapes, world, tmp_path / "out", broken, options)
     assert found.best.file == "litert-int8"
     said = "efficientdet-lite0 at 64x64 as litert was not exported: RuntimeError: no"
     assert said in str(found)
@@ -539,14 +545,9 @@ def test_who_was_not_needed_takes_the_place_of_who_fails_later(shapes, world, tm
 
 
 def test_a_file_that_fails_in_a_rung_leaves_the_other(shapes, world, tmp_path):
-    """Both fit before the training, and of trained weights one cannot be written."""
     options = fields(precisions=["dynamic", "int8"], models=MODELS[:1], sizes=(64,))
-    world.dies_before = 0
-    with pytest.raises(KeyboardInterrupt):
-        choose(shapes, tmp_path / "out", **options)
-    world.dies_before = None
-    world.cannot_export = {(MODELS[0], 64, "int8")}
-    found = choose(shapes, tmp_path / "out", resume=True, **options)
+    broken = {(MODELS[0], 64, "int8")}
+    found = chosen_where_export_breaks(shapes, world, tmp_path / "out", broken, options)
     assert found.best.file == "litert-dynamic"
     assert [one.reason for one in found.rungs[0]] == [""]
 

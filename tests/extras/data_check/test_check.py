@@ -150,7 +150,7 @@ def test_turned_images_are_told_from_sideways_ones(
     with Image.open(files.records[3].image) as image:
         image.crop((0, 0, 48, 64)).save(files.records[3].image, exif=exif)
     turned = changed(files, 3, image_size=size)
-    images = find_in_images(turned.records)
+    images, _ = find_in_images(turned.records)
     assert [p.kind for p in images] == ([kind] if kind else [])
     assert all(detail in p.detail and p.file == "00004.jpg" for p in images)
 
@@ -389,7 +389,7 @@ def test_no_file_at_all_stops_the_check(tmp_path, name, decode, end, tail):
     path = tmp_path / "any"
     path.write_bytes(IMAGES[name][:end] + tail)
     record = record_of(path, (24, 32), 1, file_name="a.jpg")
-    problems = find_in_images([record], decode=decode)
+    problems, _ = find_in_images([record], decode=decode)
     assert all(problem.file == "a.jpg" for problem in problems)
     assert len(problems) <= 1
 
