@@ -34,6 +34,7 @@ from effdet_keras.data.formats.image_paths import ANNOTATION_FOLDERS
 from effdet_keras.errors import InvalidValueError
 
 _HEAD = 1 << 16  # bytes of a file that show which tool wrote it
+_SAMPLE = 100  # files of a large folder that show whether a tool wrote some of them
 
 
 def head_of(path: Any, size: int = _HEAD) -> bytes:
@@ -130,12 +131,16 @@ def class_order(listed: Iterable[str], found: Iterable[Any]) -> list[str]:
 def known_files(
     folder: Any, suffixes: Sequence[str], is_known: Callable[[Any], bool]
 ) -> list[Any]:
-    """The files of a tool directly in a folder, sorted by name."""
-    return [
-        path
-        for path in visible_files(folder, *suffixes)
-        if path.is_file() and is_known(path)
-    ]
+    """The files of a tool directly in a folder, sorted by name.
+
+    Large folders are judged by a sample: a file for each image is of one tool, and each
+    tool would open them all, or download them.
+    """
+    files = [path for path in visible_files(folder, *suffixes) if path.is_file()]
+    sample = files[:: math.ceil(len(files) / _SAMPLE) or 1]
+    if not any(map(is_known, sample)):
+        return []
+    return list(filter(is_known, files))
 
 
 def files_by_split(

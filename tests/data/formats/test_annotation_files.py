@@ -10,6 +10,7 @@ from effdet_keras.data.formats.annotation_files import (
     ellipse_box,
     files_by_split,
     hull_box,
+    known_files,
     number_of,
     points_of,
     turned_corners,
@@ -155,3 +156,15 @@ def test_boxes_around_shapes():
     np.testing.assert_allclose(ellipse_box(5, 5, 3, 3, 45), (2, 2, 6, 6))
     values = [number_of(v) for v in (True, None, "x", "1e3", 2, math.inf, 1e30)]
     assert values == [None, None, None, 1000, 2, None, None]
+
+
+@pytest.mark.parametrize("known", [0, 250])
+def test_a_large_folder_of_another_tool_is_not_opened_file_by_file(tmp_path, known):
+    for number in range(250):
+        touch(tmp_path / f"{number:03}.xml")
+    asked = []
+    found = known_files(
+        tmp_path, (".xml",), lambda path: asked.append(path) or int(path.stem) < known
+    )
+    assert len(found) == known
+    assert known or len(asked) == len(set(asked)) == 84  # every third of 250
