@@ -37,6 +37,7 @@ _CLASSES = 10  # classes named
 def text_of(report):
     """A report as a text with a few lines per kind of problem."""
     lines = [repr(report.dataset), *_describe_boxes(report.dataset)]
+    paths = _paths_of_namesakes(report.dataset)
     severity = None
     for kind, problems in report.by_kind().items():
         if KINDS[kind].severity is not severity:
@@ -44,7 +45,7 @@ def text_of(report):
             lines += ["", f"{severity.value}s"]
         what = count_kind(kind, len(problems))
         lines.append(f"  {what} ({KINDS[kind].consequence})")
-        lines += [f"    {problem}" for problem in problems[:_SHOWN]]
+        lines += [f"    {_described(problem, paths)}" for problem in problems[:_SHOWN]]
         if len(problems) > _SHOWN:
             lines.append(f"    and {len(problems) - _SHOWN:,} more")
     if report.coverage:
@@ -56,6 +57,22 @@ def text_of(report):
             share, mean = f"{100 * row.share:.1f} %", f"{row.mean_iou:.2f}"
         lines.append(f"  {row.size:<8}{row.num_boxes:>9,}{share:>10}{mean:>10}")
     return printable("\n".join([*lines, "", _verdict(report)]))
+
+
+def _paths_of_namesakes(dataset):
+    """Dict from the id of an image to its path, where others have its file's name."""
+    count = Counter(record.name for record in dataset.records)
+    return {
+        record.image_id: record.image
+        for record in dataset.records
+        if count[record.name] > 1 and isinstance(record.image, str)
+    }
+
+
+def _described(problem, paths):
+    """A problem as text, with the paths of images that share their names."""
+    places = [paths[i] for i in problem.image_ids[:_SHOWN] if i in paths]
+    return f"{problem} ({', '.join(places)})" if places else str(problem)
 
 
 def _verdict(report):

@@ -67,6 +67,18 @@ def test_the_text_counts_names_and_says_what_training_does(report):
     assert lines[-1] == "Not fit to train on: 1 error, 0 warnings, 5 notes"
 
 
+def test_of_images_with_one_name_the_text_says_which(tmp_path):
+    records = []
+    for number, folder in enumerate("ab"):
+        path = tmp_path / folder / "1.png"
+        path.parent.mkdir()
+        Image.new("RGB", (20, 20)).save(path)
+        records.append(record_of(path, (20, 20), number, file_name="1.png"))
+    text = str(check(DetectionDataset(records, ["cat"]), image_size=128))
+    first, second = tmp_path / "a" / "1.png", tmp_path / "b" / "1.png"
+    assert f"1.png, with the same boxes ({first}, {second})" in text
+
+
 def test_the_text_shows_the_coverage(report):
     lines = str(report).splitlines()
     at = lines.index(
