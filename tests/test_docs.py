@@ -133,6 +133,7 @@ def keywords_of(function):
         name = getattr(function, "__name__", "")
         passed_on = {"fit": keras.Model.fit, "evaluate": keras.Model.evaluate}
         passed_on["train_on_batch"] = keras.Model.train_on_batch
+        passed_on["test_on_batch"] = keras.Model.test_on_batch
         passed_on["batches"] = ek.data.DetectionDataset.batches
         if name in passed_on:
             names |= set(inspect.signature(passed_on[name]).parameters)

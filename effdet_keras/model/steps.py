@@ -176,15 +176,24 @@ class ModelSteps:
         Weights and averages change places twice in each call: many steps are faster
         with `fit`.
         """
-        images = args[0] if args else kwargs.get("x")
         with self._training_on(None):
-            if isinstance(images, np.ndarray):
-                sparse = images[:, ::SPARSE, ::SPARSE]
-                self._error_context.check_pixels(sparse, "a batch of images")
+            self._check_batch(args[0] if args else kwargs.get("x"))
             self.score_settings = None
             if self.averages is not None:
                 self.averages.swap_out()
             return super().train_on_batch(*args, **kwargs)
+
+    def test_on_batch(self, *args: Any, **kwargs: Any) -> Any:
+        """The losses of one batch; see `keras.Model.test_on_batch`."""
+        with self._running_on(None):
+            self._check_batch(args[0] if args else kwargs.get("x"))
+            return super().test_on_batch(*args, **kwargs)
+
+    def _check_batch(self, images):
+        """Refuses an array of images whose pixels cannot be ours."""
+        if isinstance(images, np.ndarray):
+            sparse = images[:, ::SPARSE, ::SPARSE]
+            self._error_context.check_pixels(sparse, "a batch of images")
 
     def evaluate(
         self, x: Any = None, y: Any = None, batch_size: int | None = None, **kwargs: Any

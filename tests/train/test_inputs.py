@@ -115,6 +115,13 @@ def test_a_batch_without_any_box_trains(model):
     assert np.isfinite(float(logs["loss"])) and float(logs["box_loss"]) == 0
 
 
+@pytest.mark.parametrize("call", ["train_on_batch", "test_on_batch"])
+def test_pixels_of_one_batch_are_checked(model, call):
+    images, truth = batch()
+    with pytest.raises(ValueError, match="a batch of images"):
+        getattr(model, call)(257 * images, truth)
+
+
 @pytest.mark.slow_elsewhere
 def test_any_image_size_will_do():
     """Sides that strides do not divide: levels are rounded up, as in the reference."""
