@@ -71,6 +71,8 @@ class ExportReport:
         rounding_errors: tuple of `(name, error)`, the places of the network that lose
             most by being rounded to int8 after training, the largest error first.
         advice: string, whether quantization-aware training would be worth it.
+        suppression: string, how the file chooses boxes otherwise than the model; ""
+            where it does not. What was compared is the model with this suppression.
         warnings, notes: tuples of strings; notes are what to copy for the target.
 
     Example:
@@ -101,6 +103,7 @@ class ExportReport:
     warnings: tuple[str, ...] = ()
     target: str | None = None
     notes: tuple[str, ...] = ()
+    suppression: str = ""
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Writes the report as JSON."""
@@ -128,6 +131,11 @@ class ExportReport:
             lines.append(f"  {self.same_pixels:.2%} of pixels of the same class")
         for name, value in (self.max_output_difference or {}).items():
             lines.append(f"  {name} within {value:.2g}")
+        if self.suppression:
+            cost = "" if self.metrics else ": `evaluate` measures what that costs"
+            lines.append(
+                f"  chooses boxes otherwise than the model ({self.suppression}){cost}"
+            )
         for name, metrics in (self.metrics or {}).items():
             for number in ("AP", "mIoU"):
                 if number in metrics:
@@ -198,6 +206,7 @@ def check_export(model, runtime, images, *, format, others=()):
         max_box_difference=float(np.max(boxes)),
         max_output_difference=differences or None,
         same_pixels=min(same_pixels) if same_pixels else None,
+        suppression=description.other_suppression(model.postprocess),
     )
     if model.config.has_detection and not live_counts:
         report = dataclasses.replace(report, warnings=(_unchecked(*highest),))

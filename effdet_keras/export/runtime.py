@@ -172,6 +172,22 @@ class Description:
         """Whether decoding and suppression are left to the reader."""
         return self.outputs != "detections"
 
+    def other_suppression(self, live: Postprocess) -> str:
+        """How the file chooses boxes otherwise than the model; "" where it does not."""
+        found, parts = self.postprocess, []
+        if found.method != live.method:
+            parts.append({"hard": "hard NMS", "gaussian": "Soft-NMS"}[found.method])
+        if self.config.num_classes > 1:
+            if found.per_class != live.per_class:
+                parts.append("per class" if found.per_class else "across classes")
+            if self.classes_per_detection > 1:
+                parts.append(f"{self.classes_per_detection} classes for each box")
+            elif found.pre_nms_top_k == 0 != live.pre_nms_top_k:
+                parts.append("one class for each box")
+        if found.lowest_score != live.lowest_score:
+            parts.append(f"scores above {found.lowest_score:g}")
+        return ", ".join(parts)
+
     def to_json(self):
         """The description as text, to be stored in the file."""
         settings = self.score_settings

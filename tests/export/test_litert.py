@@ -299,6 +299,29 @@ def test_calibration_takes_images_evenly_from_datasets_and_lists(images):
     assert len(calibration_inputs(config, images, 100)) == 9
 
 
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({}, "hard NMS, across classes, one class for each box, scores above 0.02"),
+        ({"per_class": True}, "hard NMS, scores above 0.02"),
+        (
+            {"max_classes_per_detection": 2},
+            "hard NMS, across classes, 2 classes for each box, scores above 0.02",
+        ),
+    ],
+)
+def test_the_report_says_how_the_file_chooses_boxes(
+    model, images, tmp_path, options, words
+):
+    report = model.export(
+        tmp_path / "a.tflite", images=images, verbose=0, score_threshold=0.02, **options
+    )
+    assert report.suppression == words
+    assert f"otherwise than the model ({words}): `evaluate`" in str(report)
+    raw = tmp_path / "raw.tflite"
+    assert not model.export(raw, images=images, verbose=0, outputs="raw").suppression
+
+
 MORE_CLASSES = {"max_detections": 7, "score_threshold": 0.2}
 
 

@@ -286,7 +286,7 @@ class _Measurement:
             lost_low=-difference.high,
             lost_high=-difference.low,
             precision=description.precision,
-            suppression=_suppression_of(description.postprocess, postprocess),
+            suppression=description.other_suppression(postprocess),
             megabytes=file_megabytes(path),
             **(self._times(path) if times is None else times),
         )
@@ -347,14 +347,3 @@ def file_megabytes(path: pathlib.Path) -> float:
     if path.is_dir() and (path / REPORT_NAME).is_file():
         size -= size_of(path / REPORT_NAME)
     return size / 1e6
-
-
-def _suppression_of(found, live):
-    """How a file chooses boxes otherwise than the live model; "" where it does not."""
-    if found.method != live.method:
-        return {"hard": "hard NMS", "gaussian": "Soft-NMS"}[found.method]
-    if found.per_class != live.per_class:
-        return "NMS per class" if found.per_class else "NMS across classes"
-    if found.lowest_score != live.lowest_score:
-        return f"scores above {found.lowest_score:g}"
-    return ""

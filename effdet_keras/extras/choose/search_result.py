@@ -25,6 +25,7 @@ from effdet_keras.extras.report.pages import (
 )
 
 _NONE = "-"
+_LOST = 0.02  # AP that a file may lose without a word
 
 
 @dataclasses.dataclass(frozen=True)
@@ -158,6 +159,14 @@ class SearchResult:
             f"This AP is on the {count_of(self.num_images, 'image')} of the validation "
             "split, which chose the file: on other images expect a little less.",
         ]
+        reached = {one.candidate: one.ap for rung in self.rungs for one in rung}
+        trained = reached[best.candidate]
+        if trained - best.ap > _LOST:
+            lines.append(
+                f"The trained model has AP {trained:.3f} on these images: "
+                "`effdet-keras benchmark` says by what the file loses, and the guide "
+                "of its format how to keep it."
+            )
         if best.test_ap is not None:
             lines.append(
                 f"On the test split, which chose nothing: AP {best.test_ap:.3f}"

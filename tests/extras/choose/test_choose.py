@@ -16,6 +16,11 @@ from effdet_keras import cli
 from effdet_keras.data import load_splits, write_shapes
 from effdet_keras.extras.choose import choose as module
 from effdet_keras.extras.choose.choose import choose
+from effdet_keras.extras.choose.search_result import (
+    MeasuredFile,
+    RungResult,
+    SearchResult,
+)
 from effdet_keras.runs.fine_tune import fine_tune
 from effdet_keras.runs.run_folder import RunFolder
 from effdet_keras.weights.checkpoint_files import CONFIGURATION_FILE
@@ -307,6 +312,17 @@ def test_one_rung_is_an_exhaustive_search(shapes, world, tmp_path):
     found = choose(shapes, tmp_path / "out", rungs=1, **fields(precisions=["float32"]))
     assert [one[1:] for one in world.trained] == [(0, 9)] * 6
     assert len(found.files) == 6 and found.best.ap == 0.60
+
+
+@pytest.mark.parametrize("lost", [0.0, 0.019, 0.021])
+def test_ap_that_the_file_loses_is_told(lost):
+    """Suppression across classes loses much where these look alike."""
+    file = MeasuredFile("efficientdet-lite0", (192, 192), "litert", 9.0, 13.1, ap=0.4)
+    rung = RungResult(*file.candidate, 9, 90, 0.4 + lost, 9.0, 80.0)
+    places = pathlib.Path("best"), pathlib.Path("run")
+    found = SearchResult(file, *places, (file,), ((rung,),), (file,), num_images=40)
+    said = f"The trained model has AP {0.4 + lost:.3f} on these images"
+    assert (said in str(found)) == (lost > 0.02)
 
 
 def test_a_time_that_is_over_the_limit_in_the_end_is_told(
