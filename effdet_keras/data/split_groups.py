@@ -181,14 +181,15 @@ def source_names(names: Sequence[str]) -> list[str]:
     twice. `a1b2c3d4-001.jpg` beside `a1b2c3d4-002.jpg` are frames of one recording.
 
     Example:
-        >>> source_names(["street/clip_042_jpg.rf.0cc175b9c0f1b6a831c399e269772661.jpg"])
-        ['clip_042']
+        >>> source_names(["street/clip_42_jpg.rf.0cc175b9c0f1b6a831c399e269772661.jpg"])
+        ['clip_42']
         >>> source_names(["a1b2c3d4-clip_003.jpg", "20230101-003.jpg"])
         ['clip_003', '20230101-003']
     """
     paths = [pathlib.PurePosixPath(name.replace("\\", "/")) for name in names]
     stems = [_ROBOFLOW.sub("", path.stem) for path in paths]
-    prefixes = {stem: found[0] for stem in stems if (found := _LABEL_STUDIO.match(stem))}
+    matches = {stem: _LABEL_STUDIO.match(stem) for stem in stems}
+    prefixes = {stem: found[0] for stem, found in matches.items() if found}
     uses = collections.Counter(prefixes.values())
     added = {stem: prefix for stem, prefix in prefixes.items() if uses[prefix] == 1}
     return [stem.removeprefix(added.get(stem, "")) for stem in stems]
