@@ -131,9 +131,12 @@ class Record:
 
     def _check_labels(self, num_classes):
         is_bad = (self.labels < 0) | (self.labels >= num_classes)
-        rule = f"The labels of an image must be from 0 to {num_classes - 1}"
-        received = {"image": self.name, "labels": self.labels[is_bad].tolist()[:5]}
-        require(not is_bad.any(), rule, **received)
+        if is_bad.any():
+            raise InvalidValueError(
+                f"The labels of an image must be from 0 to {num_classes - 1}. "
+                f"Received: image={self.name!r}, "
+                f"labels={self.labels[is_bad].tolist()[:5]}"
+            )
 
 
 def clip_boxes_xywh(boxes_xywh, image_size):
