@@ -106,7 +106,7 @@ def test_two_detectors_on_images_without_objects(data, exact, tmp_path, capsys):
     empty.write_text(json.dumps({**content, "annotations": []}))
     shutil.copytree(data / "valid", tmp_path / "data" / "valid")
     out = tmp_path / "out"
-    both = ["--detections", exact, exact]
+    both = ["--detections", exact, "--detections", exact]
     assert run(tmp_path / "data", *both, "--out", out) == 0
     assert "not compared: the ground truth has no objects" in capsys.readouterr().out
     numbers = json.loads((out / "numbers.json").read_text())

@@ -42,10 +42,10 @@ def compare_detectors(first, second, *, num_draws=1000, seed=0):
     # pycocotools, too, goes through images by id: it matters where scores are equal.
     first = sorted(first, key=lambda image: image.image_id)
     second = sorted(second, key=lambda image: image.image_id)
-    classes = _Class.from_results(first), _Class.from_results(second)
     has_objects = np.array([(~x.truth_is_crowd).any() for x in first], bool)
     rule = "Detectors are compared on images with objects"
     require(has_objects.any(), rule, num_images=len(first), num_objects=0)
+    classes = _Class.from_results(first), _Class.from_results(second)
     rng = np.random.default_rng(seed)
     once = [_ap_and_ap50(x, np.ones(len(first), int)) for x in classes]
     draws = []  # [draw, detector, AP or AP50]
