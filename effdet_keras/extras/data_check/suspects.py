@@ -214,10 +214,10 @@ class _Judge:
                 )
                 model = self._train_fold(rest, left_out, number)
                 results += image_results(model, left_out, **options)
-        results = self._of_readable_images(results)
+        results = self._without_unreadable_images(results)
         return sorted(results, key=lambda result: result.image_id)
 
-    def _of_readable_images(self, results):
+    def _without_unreadable_images(self, results):
         """Leaves out the results of images that cannot be read, and names these."""
         record_of = {record.image_id: record for record in self.dataset.records}
         unreadable = {}
