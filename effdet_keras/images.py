@@ -18,7 +18,7 @@ from PIL import Image, ImageOps
 from effdet_keras._internal.optional_imports import pillow_heif
 from effdet_keras._internal.remote_path import path_of
 from effdet_keras._internal.whole_files import is_remote, shown_address
-from effdet_keras.errors import InvalidValueError
+from effdet_keras.errors import InvalidValueError, require
 
 # Endings of the photographs and drawings that Pillow reads; those of HEIF it reads with
 # the package `pillow-heif`. Icons, fonts, documents and videos are no images here.
@@ -153,6 +153,26 @@ def is_lfs_pointer(file):
             return opened.read(len(_LFS_POINTER)) == _LFS_POINTER
     except OSError:
         return False
+
+
+def image_format_of(path: pathlib.Path, name: str) -> str:
+    """Pillow's format to write an image file in, by the ending of its path.
+
+    Args:
+        path: of the file to be.
+        name: what the caller calls it, for the error.
+
+    Raises:
+        ValueError: If Pillow writes no files of this ending.
+
+    Example:
+        >>> image_format_of(pathlib.Path("cat.JPG"), "`path`")
+        'JPEG'
+    """
+    image_format = Image.registered_extensions().get(path.suffix.lower())
+    rule = f"{name} must end in an image format, such as '.jpg' or '.png'"
+    require(image_format in Image.SAVE, rule, path=os.fspath(path))
+    return image_format
 
 
 def size_in_file(stored: Image.Image) -> tuple[int, int]:

@@ -273,8 +273,9 @@ def augmented(
         repeats: int, how often each is drawn.
         seed: int. The same seed gives the same grid.
         image_size: `(height, width)` of the network's input, or one int for both.
-        **options: more arguments of `DetectionDataset.batches`, such as
-            `scale_jitter=(0.5, 1.5)`.
+        **options: more arguments of `DetectionDataset.batches`, whose
+            `scale_jitter` is (0.1, 2.0) where it is not given. Batches of
+            `model.batches` have (0.8, 1.25) up to 5,000 images: give that to see them.
 
     Returns:
         uint8 array `[H, W, 3]`, a row per image, a column per draw.

@@ -99,6 +99,10 @@ def evaluate_files(
 
 
 def _comparison(first, second):
+    """Compares two detectors; None, and a line, where there is nothing to find."""
+    if not first.evaluation.num_objects:
+        print("\nThe detectors are not compared: the ground truth has no objects.")
+        return None
     from effdet_keras.extras.analysis.compare import compare_evaluations
 
     comparison = compare_evaluations(
@@ -118,10 +122,11 @@ def _write(out, sources, comparison, about, dataset):
     ]
     environment = describe_environment()
     content = {**about, "environment": environment}
-    if comparison is None:
+    if len(sources) == 1:
         content |= parts[0]
     else:
-        content |= {"detectors": parts, "differences": comparison.to_dict()}
+        differences = {} if comparison is None else comparison.to_dict()
+        content |= {"detectors": parts, "differences": differences}
     last = sources[-1]
     facts = {"detector": last.name, **last.facts, **about}
     if "losses" in facts:

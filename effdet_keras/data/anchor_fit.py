@@ -22,6 +22,7 @@ _SMALLEST = 192
 _LARGEST = 1.6  # times the model's own size: 2.6 times the time of a step
 _MOST_BOXES = 2_000  # drawn at random from more
 _SCALES = (1.5, 2.0, 2.5, 3.0, 4.0, 5.0, 6.0)
+_MOST_ELONGATED = 20.0  # one side of an anchor over the other
 _WORTH_IT = 0.01  # other anchors must raise the mean IoU by this much
 _FEWEST = 10  # boxes: classes with fewer are one class together
 
@@ -88,7 +89,8 @@ def fitted_anchors(dataset: Any, config: EfficientDetConfig) -> dict[str, Any]:
     boxes, classes = boxes_to_fit(dataset, config.image_size)
     heights, widths = (boxes[:, 2:] - boxes[:, :2]).T
     shapes = np.quantile(np.log(widths / heights), [0.1, 0.5, 0.9])
-    ratios = tuple(round(float(r), 2) for r in np.exp(shapes))
+    ratios = np.clip(np.exp(shapes), 1 / _MOST_ELONGATED, _MOST_ELONGATED)
+    ratios = tuple(round(float(ratio), 2) for ratio in ratios)
     best = {"anchor_scale": config.anchor_scale, "aspect_ratios": config.aspect_ratios}
     reached = mean_of_classes(boxes, classes, config) + _WORTH_IT
     for chosen, scale in itertools.product((config.aspect_ratios, ratios), _SCALES):

@@ -593,8 +593,9 @@ def _find_below(path, formats, everywhere=True):
             folder for folder in inner if folder.name.lower() in NO_DATA_FOLDERS
         ]
         inner = [folder for folder in inner if folder not in left_out]
+        inner = inner[: _MAX_FOLDERS - count]
         level = []
-        for folder in inner[: _MAX_FOLDERS - count]:
+        for folder in inner:
             own, own_notes = _find_in(folder, formats)
             found += own
             notes += own_notes

@@ -126,8 +126,10 @@ def _pieces(images, records, hashes, share):
     changes = hashes.bits_between(images[:-1], images[1:])
     cuts = []
     for k in range(1, num_pieces):  # each before the image of this place
-        low = max(math.ceil((k - 0.25) * length), *cuts[-1:], 0) + bool(cuts)
-        high = max(math.floor((k + 0.25) * length), low)
+        first = cuts[-1] + 1 if cuts else 1  # no piece is empty, the later ones either
+        last = len(images) - (num_pieces - k)
+        low = min(max(math.ceil((k - 0.25) * length), first), last)
+        high = min(max(math.floor((k + 0.25) * length), low), last)
         cuts.append(low + int(np.argmax(changes[low - 1 : high])))
     return np.split(images, cuts)
 

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import concurrent.futures
 import dataclasses
+import functools
 from collections.abc import Sequence
 from typing import Any
 
@@ -87,7 +88,7 @@ class ImageHashes:
 
     def likeness(self, index: int, others: ImageHashes) -> np.ndarray:
         """The correlation of an image with others, `[m]`: 0 where one says nothing."""
-        correlation = others._centered(slice(None)) @ self._centered(index)
+        correlation = others._all_centered @ self._centered(index)
         return correlation * others.is_comparable * self.is_comparable[index]
 
     def are_alike_to(self, index: int, others: ImageHashes) -> np.ndarray:
@@ -97,6 +98,11 @@ class ImageHashes:
         correlation = (others._centered(near) * self._centered(index)).sum(axis=-1)
         near[near] = correlation >= LEAST_CORRELATION
         return near
+
+    @functools.cached_property
+    def _all_centered(self):
+        """Float32 `[n, 256]`: `likeness` is asked of the same images again."""
+        return self._centered(slice(None))
 
     def _centered(self, indices):
         pixels = self.thumbnails[indices].astype(np.float32)

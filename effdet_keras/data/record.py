@@ -90,7 +90,9 @@ class Record:
 
     def relabelled(self, new_label: ArrayLike) -> Record:
         """Returns the record with labels `new_label[label]`, without those of -1."""
-        labels = np.asarray(new_label, np.int32)[self.labels]
+        new_label = np.asarray(new_label, np.int32)
+        self._check_labels(len(new_label))
+        labels = new_label[self.labels]
         return dataclasses.replace(self, labels=labels).select(labels >= 0)
 
     def select(self, keep: ArrayLike | slice) -> Record:
@@ -114,6 +116,7 @@ class Record:
 
     def to_coco(self, category_ids: Sequence[int]) -> list[dict]:
         """Returns the annotations in COCO's format, as Python's own numbers."""
+        self._check_labels(len(category_ids))
         return [
             {
                 "id": int(self.annotation_ids[i]),
@@ -125,6 +128,15 @@ class Record:
             }
             for i, label in enumerate(self.labels.tolist())
         ]
+
+    def _check_labels(self, num_classes):
+        is_bad = (self.labels < 0) | (self.labels >= num_classes)
+        if is_bad.any():
+            raise InvalidValueError(
+                f"The labels of an image must be from 0 to {num_classes - 1}. "
+                f"Received: image={self.name!r}, "
+                f"labels={self.labels[is_bad].tolist()[:5]}"
+            )
 
 
 def clip_boxes_xywh(boxes_xywh, image_size):

@@ -11,7 +11,7 @@ import dataclasses
 import pathlib
 import re
 from collections.abc import Callable, Hashable, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -104,7 +104,7 @@ def image_groups(records: Sequence[Record], groups: GroupsBy = "auto") -> ImageG
         keys = [_folder_of(record) for record in records]
         return ImageGroups(_numbered(keys), words="of one folder")
     if groups == "name":
-        keys = [(_folder_of(r), *stem_and_number(r.name))[:2] for r in records]
+        keys = [(name.folder, name.stem) for name in _names(records)]
         return ImageGroups(
             _numbered(keys), words="whose names differ in a trailing number alone"
         )
@@ -168,33 +168,62 @@ class _Together:
 
 # Roboflow writes `street_07_jpg.rf.<hash>.jpg`, once for each augmented copy.
 _ROBOFLOW = re.compile(r"(?:[_.](?:jpe?g|png|webp|bmp|tiff?))?\.rf\.[0-9A-Za-z]{16,}$")
-# Label Studio writes `<8 digits>-street_07.jpg`.
-_LABEL_STUDIO = re.compile(r"^[0-9a-f]{8}-(?=.)")
+# Label Studio writes `<8 random hex digits>-street_07.jpg`. Eight decimal digits are a
+# date or another number far more often: one in 43 of Label Studio's has no letter.
+_LABEL_STUDIO = re.compile(r"^(?=[0-9]*[a-f])[0-9a-f]{8}-(?=.)")
 _NUMBER = re.compile(r"^(.*?)[\s_.\-]*\(?(\d+)\)?$", re.DOTALL)
 
 
-def stem_and_number(name: str) -> tuple[str, int | None]:
-    """The name of an image without its ending and trailing number, and that number.
+def source_names(names: Sequence[str]) -> list[str]:
+    """Names of images without folder and ending, and without what tools add to them.
 
-    What Roboflow and Label Studio add to names does not count.
+    A prefix as Label Studio's counts as that where one name has it: it never draws one
+    twice. `a1b2c3d4-001.jpg` beside `a1b2c3d4-002.jpg` are frames of one recording.
 
     Example:
-        >>> stem_and_number("street/clip_a_0042.jpg")
+        >>> source_names(["street/clip_42_jpg.rf.0cc175b9c0f1b6a831c399e269772661.jpg"])
+        ['clip_42']
+        >>> source_names(["a1b2c3d4-clip_003.jpg", "20230101-003.jpg"])
+        ['clip_003', '20230101-003']
+    """
+    paths = [pathlib.PurePosixPath(name.replace("\\", "/")) for name in names]
+    stems = [_ROBOFLOW.sub("", path.stem) for path in paths]
+    matches = {stem: _LABEL_STUDIO.match(stem) for stem in stems}
+    prefixes = {stem: found[0] for stem, found in matches.items() if found}
+    uses = collections.Counter(prefixes.values())
+    added = {stem: prefix for stem, prefix in prefixes.items() if uses[prefix] == 1}
+    return [stem.removeprefix(added.get(stem, "")) for stem in stems]
+
+
+def stem_and_number(source_name: str) -> tuple[str, int | None]:
+    """A name of `source_names` without its trailing number, and that number.
+
+    Example:
+        >>> stem_and_number("clip_a_0042")
         ('clip_a', 42)
-        >>> stem_and_number("clip_a_0042_jpg.rf.0cc175b9c0f1b6a831c399e269772661.jpg")
-        ('clip_a', 42)
-        >>> stem_and_number("garden.png")
+        >>> stem_and_number("garden")
         ('garden', None)
     """
-    stem = _source_name(name)
-    found = _NUMBER.match(stem)
-    return (found[1], int(found[2])) if found else (stem, None)
+    found = _NUMBER.match(source_name)
+    return (found[1], int(found[2])) if found else (source_name, None)
 
 
-def _source_name(name):
-    """The name without folder and ending, and without what tools add to it."""
-    stem = pathlib.PurePosixPath(name.replace("\\", "/")).stem
-    return _LABEL_STUDIO.sub("", _ROBOFLOW.sub("", stem))
+class _Name(NamedTuple):
+    """What the path of an image tells."""
+
+    folder: str
+    source: str  # see `source_names`
+    stem: str
+    number: int | None
+
+
+def _names(records):
+    """The `_Name` of each image."""
+    sources = source_names([record.name for record in records])
+    return [
+        _Name(_folder_of(record), source, *stem_and_number(source))
+        for record, source in zip(records, sources)
+    ]
 
 
 def _folder_of(record):
@@ -204,23 +233,25 @@ def _folder_of(record):
 
 def natural_order(records: Sequence[Record]) -> np.ndarray:
     """The indices of images in the order of folders, stems and numbers, int `[n]`."""
+    return _in_order(_names(records))
 
+
+def _in_order(names):
     def key(index):
-        stem, number = stem_and_number(records[index].name)
-        return _folder_of(records[index]), stem, -1 if number is None else number, index
+        folder, _, stem, number = names[index]
+        return folder, stem, -1 if number is None else number, index
 
-    return np.array(sorted(range(len(records)), key=key), np.int64)
+    return np.array(sorted(range(len(names)), key=key), np.int64)
 
 
 def _join_recordings(together, records, hashes):
     """Joins the frames of recordings, and the augmented copies of one image."""
     stems = collections.defaultdict(list)  # the numbered images of each stem, in order
-    copies = {}
-    for index in natural_order(records).tolist():
-        name, folder = records[index].name, _folder_of(records[index])
-        first = copies.setdefault((folder, _source_name(name)), index)
+    copies, names = {}, _names(records)
+    for index in _in_order(names).tolist():
+        folder, source, stem, number = names[index]
+        first = copies.setdefault((folder, source), index)
         together.join(first, index)
-        stem, number = stem_and_number(name)
         if number is not None:
             stems[folder, stem].append(index)
     stems = [images for images in stems.values() if len(images) >= _FEWEST_FRAMES]

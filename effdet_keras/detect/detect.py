@@ -36,8 +36,8 @@ from effdet_keras.letterbox import (
 )
 from effdet_keras.network.config import EfficientDetConfig
 
-# What `detect` takes: a path (of an image, or of a folder of images), the array of an
-# image or of a batch, or a list of any of these.
+# What `detect` takes: the path or the array of an image, or a list of these; the path
+# of a folder of images; or the array of a batch.
 Image: TypeAlias = str | os.PathLike[str] | ArrayLike
 Images: TypeAlias = Image | Sequence[Image]
 # What tiles, views and frames are given to, such as a model's `detect`.

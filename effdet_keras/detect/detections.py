@@ -217,9 +217,7 @@ class Detections:
                 `path` is not on this machine.
         """
         path = local_path(path, "`path`")
-        image_format = Image.registered_extensions().get(path.suffix.lower())
-        rule = "`path` must end in an image format, such as '.jpg' or '.png'"
-        require(image_format in Image.SAVE, rule, path=os.fspath(path))
+        image_format = images.image_format_of(path, "`path`")
         image = Image.fromarray(self.draw())
         options = {"quality": 92} if image_format == "JPEG" else {}
         with atomic_write(path) as partial, open(partial, "wb") as file:

@@ -217,20 +217,20 @@ def category_ids_in_dataset(detector, dataset):
     names, ids = detector.class_names, detector.category_ids
     if not detector.config.has_detection:
         return np.zeros(0, np.int64)
-    if names is not None and tuple(names) == tuple(dataset.class_names):
-        return np.array(dataset.category_ids)
+    id_of_name = dict(zip(dataset.class_names, dataset.category_ids))
+    if names is not None and id_of_name.keys() <= set(names):
+        # The data may have some of the classes, and number them as it likes.
+        return np.array(extend_category_ids(names, id_of_name))
     if ids is not None:
-        names_of_data = dict(zip(dataset.category_ids, dataset.class_names))
-        names_of_model = dict(zip(ids, names or [names_of_data.get(i) for i in ids]))
-        shared = set(names_of_data) & set(names_of_model)
-        if shared and all(names_of_data[i] == names_of_model[i] for i in shared):
+        name_of_id = dict(zip(dataset.category_ids, dataset.class_names))
+        names_of_model = dict(zip(ids, names or [name_of_id.get(i) for i in ids]))
+        shared = name_of_id.keys() & names_of_model.keys()
+        named = id_of_name.keys() & set(names_of_model.values())
+        agrees = all(name_of_id[i] == names_of_model[i] for i in shared)
+        if shared and agrees and all(id_of_name[name] in shared for name in named):
             return np.array(ids)
     elif names is None and detector.config.num_classes == dataset.num_classes:
         return np.array(dataset.category_ids)
-    if names is not None and set(dataset.class_names) <= set(names):
-        # Data of some of the classes, such as of one that was added: names decide.
-        known = dict(zip(dataset.class_names, dataset.category_ids))
-        return np.array(extend_category_ids(names, known))
     raise InvalidValueError(
         "The labels of the model and those of the dataset mean different things. "
         f"Received: a model with {detector.config.num_classes} classes "

@@ -374,10 +374,20 @@ def read_detections(path: str | os.PathLike[str]) -> list[dict[str, Any]]:
     rule = f"'{path}' must be a list of detections, each with {', '.join(RECORD_KEYS)}"
     require(isinstance(content, list), rule, found=type(content).__name__)
     for number, row in enumerate(content):
-        is_row = isinstance(row, dict) and row.keys() >= set(RECORD_KEYS)
-        is_finite = is_row and np.isfinite([*row["bbox"], row["score"]]).all()
-        require(is_finite and len(row["bbox"]) == 4, rule, entry=number, found=row)
+        require(_is_detection(row), rule, entry=number, found=row)
     return content
+
+
+def _is_detection(row):
+    if not isinstance(row, dict) or not row.keys() >= set(RECORD_KEYS):
+        return False
+    box = row["bbox"]
+    if not isinstance(box, list) or len(box) != 4:
+        return False
+    ids, numbers = (row["image_id"], row["category_id"]), (*box, row["score"])
+    are_ids = all(isinstance(x, (int, float, str)) for x in ids)
+    are_numbers = all(isinstance(x, (int, float)) for x in numbers)
+    return are_ids and are_numbers and all(map(math.isfinite, numbers))
 
 
 def detections_to_coco(

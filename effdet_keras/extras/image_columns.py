@@ -8,9 +8,9 @@ import os
 from effdet_keras.data.dataset import DetectionDataset
 from effdet_keras.data.formats.csv import read_lines
 from effdet_keras.errors import InvalidValueError, require
+from effdet_keras.extras.analysis.curves import EMPTY
 
 _KEYS = ("image_id", "file_name")
-_EMPTY = "(empty)"
 _MOST_VALUES = 100  # of a column: parts of a few images say nothing
 
 
@@ -63,7 +63,7 @@ def read_image_columns(
         image_id = find(cells[place])
         for name, cell in zip(header, cells):
             if name in columns and image_id is not None:
-                columns[name][image_id] = cell or _EMPTY
+                columns[name][image_id] = cell or EMPTY
     for name, of_images in columns.items():
         # Rows of images that the dataset does not have are those of other splits.
         missing = [r.name for r in dataset.records if r.image_id not in of_images]

@@ -481,7 +481,7 @@ class EfficientDet(
         Args:
             images: path of an image or of a folder of images; array
                 `[H, W, 3]`, `[H, W]` or `[H, W, 4]` of pixels 0-255; or a list
-                of any of these, or an array `[B, H, W, 3]`.
+                of paths of images and such arrays, or an array `[B, H, W, 3]`.
             score_threshold: float, the lowest score to keep; or "best", for each
                 class the threshold that is in `score_settings`.
             batch_size: int, images at once.

@@ -1,6 +1,7 @@
 """`effdet-keras eval`: numbers, findings, files and reports, for any detector."""
 
 import json
+import shutil
 
 import pytest
 from support.tiny import LITE0, lively_model
@@ -96,6 +97,21 @@ def test_two_detectors_are_compared(archive, data, exact, tmp_path, capsys):
     assert 0 < ap["low"] <= ap["second"] - ap["first"] <= ap["high"]
     page = (out / "report.html").read_text()
     assert "Compared with another detector" in page and str(archive) in page
+
+
+def test_two_detectors_on_images_without_objects(data, exact, tmp_path, capsys):
+    content = json.loads((data / "valid.json").read_text())
+    (tmp_path / "data").mkdir()
+    empty = tmp_path / "data" / "valid.json"
+    empty.write_text(json.dumps({**content, "annotations": []}))
+    shutil.copytree(data / "valid", tmp_path / "data" / "valid")
+    out = tmp_path / "out"
+    both = ["--detections", exact, "--detections", exact]
+    assert run(tmp_path / "data", *both, "--out", out) == 0
+    assert "not compared: the ground truth has no objects" in capsys.readouterr().out
+    numbers = json.loads((out / "numbers.json").read_text())
+    assert len(numbers["detectors"]) == 2 and numbers["differences"] == {}
+    assert (out / "report.html").is_file()
 
 
 @pytest.mark.slow

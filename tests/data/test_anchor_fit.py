@@ -116,3 +116,14 @@ def test_auto_without_boxes_is_refused():
         EfficientDet.from_preset("efficientdet-lite0", anchors=4.0, weights="coco")
     with pytest.raises(ValueError, match="has none"):
         fitted_image_size(dataset(), EfficientDetConfig())
+
+
+@pytest.mark.parametrize(("size", "ratio"), [((560, 2), 0.05), ((2, 560), 20.0)])
+def test_boxes_as_thin_as_cables_have_thin_anchors(size, ratio):
+    """A ratio of 0.004 was rounded to 0, which is no shape of an anchor."""
+    height, width = size
+    boxes = [[20, 20, 20 + height, 20 + width]] * 12
+    config = EfficientDetConfig(image_size=512)
+    fitted = fitted_anchors(dataset(*boxes, side=600), config)
+    assert fitted["aspect_ratios"] == (ratio,) * 3
+    assert config.replace(**fitted).aspect_ratios == (ratio,) * 3

@@ -309,3 +309,19 @@ def test_forty_images_and_ten_boxes_are_enough():
     assert "39 images" in few_images
     few_boxes = dataset_of(10, ["cat"], [0])
     assert len(what_to_expect(few_boxes)) == 1 < len(what_to_expect(few_boxes[:9]))
+
+
+@pytest.mark.parametrize("label", [-1, 2])
+@pytest.mark.parametrize(
+    "use",
+    [
+        lambda dataset: dataset.with_classes(("cat", "dog")),  # as `fit` does
+        lambda dataset: dataset.filter(classes=["dog"]),
+        lambda dataset: dataset.to_coco(),
+    ],
+)
+def test_a_label_without_a_class_is_an_error_and_not_the_last_class(use, label):
+    dataset = DetectionDataset([make_record(labels=[1, label, 1])], ("cat", "dog"))
+    message = rf"from 0 to 1. Received: image='image_id=7', labels=\[{label}\]"
+    with pytest.raises(ValueError, match=message):
+        use(dataset)

@@ -8,7 +8,7 @@ import pytest
 from PIL import Image
 
 from effdet_keras import data
-from effdet_keras.data import check, load, load_splits
+from effdet_keras.data import any_format, check, load, load_splits
 from effdet_keras.data.any_format import find
 from effdet_keras.data.formats import reading
 
@@ -129,6 +129,27 @@ def test_data_beside_code_are_found_in_the_folders_below(tmp_path, place, capsys
     put(tmp_path, "logo.png", "docs/images/shot.png")
     assert loaded(tmp_path)[0] == {"train": ["a.jpg"]}
     assert f"{str(tmp_path / place)!r} is YOLO" in capsys.readouterr().out
+
+
+def test_a_tree_of_many_folders_is_looked_into_so_far_and_no_farther(
+    tmp_path, monkeypatch
+):
+    """Level by level: where one has more, nothing below it is looked into."""
+    for first in range(6):
+        for second in range(5):
+            (tmp_path / f"{first}" / f"{second}").mkdir(parents=True)
+    looked, find_in = [], any_format._find_in
+
+    def counted(folder, formats):
+        looked.append(folder)
+        return find_in(folder, formats)
+
+    monkeypatch.setattr(any_format, "_find_in", counted)
+    for limit, expected in ((4, 4), (6, 6), (9, 9)):
+        monkeypatch.setattr(any_format, "_MAX_FOLDERS", limit)
+        looked.clear()
+        assert any_format._find_below(tmp_path, ["coco"]) == ([], [])
+        assert len(looked) == expected
 
 
 def test_several_datasets_below_are_offered_by_name(tmp_path):

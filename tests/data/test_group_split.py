@@ -6,7 +6,8 @@ from support.clips import write_clip, write_photo
 from support.small_datasets import record_of
 
 from effdet_keras.data import DetectionDataset, from_arrays, load
-from effdet_keras.data.group_split import divide
+from effdet_keras.data.group_split import _pieces, divide
+from effdet_keras.data.near_duplicates import hash_images
 from effdet_keras.data.split_groups import ImageGroups
 
 NOISE = np.random.default_rng(0).integers(0, 256, (200, 8, 8, 3), dtype=np.uint8)
@@ -141,6 +142,27 @@ def test_a_single_clip_is_cut_once_and_the_text_says_so(tmp_path, capsys):
     ]
     assert 1 <= np.abs(np.diff(np.array(side, int))).sum() <= 2
     assert "1 of them had to be cut" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(("length", "fraction"), [(4, 0.8), (7, 0.8), (12, 0.9)])
+def test_a_clip_of_a_few_frames_is_cut_as_well(tmp_path, length, fraction):
+    first, second = clips(tmp_path, length).split(fraction)
+    assert len(second) == max(round(length * (1 - fraction)), 1)
+    assert len(first) + len(second) == length
+
+
+@pytest.mark.parametrize("share", [0.02, 0.1, 0.2, 0.34, 0.5])
+@pytest.mark.parametrize("brightest", [0, -1])
+def test_no_piece_of_a_group_is_empty(share, brightest):
+    """The largest change is beside the first or the last image: cuts run into it."""
+    for length in range(2, 60):
+        images = [np.full((8, 8, 3), 60, np.uint8) for _ in range(length)]
+        images[brightest] = NOISE[0]
+        records = from_arrays(images, [[]] * length, [[]] * length, ["cat"]).records
+        pieces = _pieces(np.arange(length), records, hash_images(records), share)
+        assert np.concatenate(pieces).tolist() == list(range(length))
+        assert len(pieces) == min(max(round(1 / share), 2), length)
+        assert all(len(piece) for piece in pieces)
 
 
 def test_a_clip_that_has_all_images_of_a_class_is_cut(tmp_path, capsys):

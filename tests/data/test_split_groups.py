@@ -5,7 +5,11 @@ import pytest
 from support.clips import photo, write_clip, write_photo
 from support.small_datasets import record_of
 
-from effdet_keras.data.split_groups import image_groups, stem_and_number
+from effdet_keras.data.split_groups import (
+    image_groups,
+    source_names,
+    stem_and_number,
+)
 
 
 def records_of(paths):
@@ -35,7 +39,29 @@ def members(records, groups="auto"):
     ],
 )
 def test_the_stem_of_a_name(name, expected):
-    assert stem_and_number(name) == expected
+    assert stem_and_number(*source_names([name])) == expected
+
+
+def test_a_prefix_that_repeats_or_is_a_number_is_not_label_studios():
+    """It draws eight hex digits for each image, and never the same again."""
+    frames = ["a1b2c3d4-001", "a1b2c3d4-002", "20230101-1", "20230102-1"]
+    assert source_names([f"{frame}.jpg" for frame in frames]) == frames
+    copies = [f"a1b2c3d4-x_jpg.rf.{digit * 32}.jpg" for digit in "ab"]
+    assert source_names([*copies, "b1b2c3d4-x.jpg"]) == ["x", "x", "x"]
+
+
+@pytest.mark.parametrize("days", [("20230101", "20230102"), ("a1b2c3d4", "f1b2c3d4")])
+def test_recordings_of_which_the_date_is_in_front(tmp_path, days):
+    """Frame 3 of one day and frame 3 of the next are no copies of one image."""
+    recordings = [
+        [
+            path.rename(tmp_path / f"{day}-{number:03d}.jpg")
+            for number, path in enumerate(write_clip(tmp_path, "x", seed, 10, step=7))
+        ]
+        for seed, day in enumerate(days)
+    ]
+    found = members(records_of([*recordings[0], *recordings[1]]))
+    assert found == [[path.name for path in paths] for paths in recordings]
 
 
 def test_frames_of_two_clips_are_two_groups_however_fast_they_move(tmp_path):

@@ -9,7 +9,7 @@ from support import programs
 from support.image_results import NOTHING, postprocessed
 from support.kinds import slow_but
 
-from effdet_keras.data import from_arrays, from_coco
+from effdet_keras.data import DetectionDataset, from_arrays, from_coco
 from effdet_keras.detect.evaluate import (
     category_ids_in_dataset,
     check_evaluation_data,
@@ -194,6 +194,33 @@ def test_names_decide_where_the_ids_of_some_classes_are_others(case):
     detector.class_names = ("x", "z", "y")
     with pytest.raises(ValueError, match="mean different things"):
         category_ids_in_dataset(detector, dataset)
+
+
+@pytest.mark.parametrize(
+    ("data_names", "data_ids", "expected"),
+    [
+        (("person", "zebra"), (1, 24), [1, 24, 25]),  # the id of person agrees
+        (("zebra", "person"), (0, 1), [1, 0, 2]),
+        (("person", "zebra", "lion"), (1, 2, 3), [1, 2, 3]),
+        # Names do not tell of the tiger: the ids that are shared do.
+        (("zebra", "tiger"), (2, 5), [1, 2, 3]),
+        # But the zebra has two ids.
+        (("person", "zebra", "tiger"), (1, 24, 5), None),
+    ],
+)
+def test_a_class_of_one_name_is_one_class(data_names, data_ids, expected):
+    """Ids that agree by chance would make the AP of the others 0."""
+    detector = types.SimpleNamespace(
+        config=types.SimpleNamespace(has_detection=True, num_classes=3),
+        class_names=("person", "zebra", "lion"),
+        category_ids=(1, 2, 3),
+    )
+    dataset = DetectionDataset([], data_names, data_ids)
+    if expected is None:
+        with pytest.raises(ValueError, match="mean different things"):
+            category_ids_in_dataset(detector, dataset)
+    else:
+        assert category_ids_in_dataset(detector, dataset).tolist() == expected
 
 
 @pytest.mark.smoke

@@ -57,6 +57,11 @@ def test_a_list_and_a_coco_file_with_scores_are_read(content, tmp_path):
         [FOUND[0], {"image_id": 1}],
         [{**FOUND[0], "bbox": [0, 0, 1]}],
         [{**FOUND[0], "bbox": [0, 0, 1, float("nan")]}],
+        [{**FOUND[0], "bbox": None}],
+        [{**FOUND[0], "bbox": [0, 0, 1, "4"]}],
+        [{**FOUND[0], "score": "0.9"}],
+        [{**FOUND[0], "score": None}],
+        [{**FOUND[0], "image_id": [2]}],
     ],
     ids=str,
 )

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from effdet_keras.errors import printable
+from effdet_keras.errors import printable, require
 from effdet_keras.evaluate.coco import rank_within
 from effdet_keras.evaluate.evaluation import Evaluation, aligned, main_numbers, number
 from effdet_keras.evaluate.image_result import (
@@ -35,12 +35,17 @@ def compare_detectors(first, second, *, num_draws=1000, seed=0):
     Efron and Tibshirani 1993, "An introduction to the bootstrap", chapter 16: images
     are drawn with replacement, as many as there are, the same for both detectors. Where
     the interval holds 0, the images do not tell which is better.
+
+    Raises:
+        ValueError: If the images have no objects, so that there is no AP.
     """
     # pycocotools, too, goes through images by id: it matters where scores are equal.
     first = sorted(first, key=lambda image: image.image_id)
     second = sorted(second, key=lambda image: image.image_id)
+    has_objects = np.array([(~x.truth_is_crowd).any() for x in first], bool)
+    rule = "Detectors are compared on images with objects"
+    require(has_objects.any(), rule, num_images=len(first), num_objects=0)
     classes = _Class.from_results(first), _Class.from_results(second)
-    has_objects = np.array([(~x.truth_is_crowd).any() for x in first])
     rng = np.random.default_rng(seed)
     once = [_ap_and_ap50(x, np.ones(len(first), int)) for x in classes]
     draws = []  # [draw, detector, AP or AP50]
@@ -82,11 +87,14 @@ class _Class(NamedTuple):
         labels = np.concatenate([x.labels for x in results])
         order = np.argsort(-np.concatenate([x.scores for x in results]), kind="stable")
         objects = [x.truth_labels[~x.truth_is_crowd] for x in results]
+        image_of = np.repeat(np.arange(len(results)), [len(x) for x in objects])
+        label_of = np.concatenate(objects)
         classes = []
-        for label in np.unique(np.concatenate(objects)):
+        for label in np.unique(label_of):
             rows = order[labels[order] == label]
             found = image[rows], true[:, rows], counted[:, rows]
-            classes.append(cls(*found, np.array([np.sum(x == label) for x in objects])))
+            of_class = image_of[label_of == label]
+            classes.append(cls(*found, np.bincount(of_class, minlength=len(results))))
         return classes
 
     def ap(self, counts):

@@ -134,6 +134,7 @@ def _area_under(curve):
 
 # --- COCO's AP of a part of a dataset: of classes, of sizes, of any column.
 
+EMPTY = "(empty)"  # the part of the images without a value
 _OBJECT_SIZES = (("under 32 px", 0, 32), ("32 to 96 px", 32, 96))
 _OBJECT_SIZES += (("96 px and more", 96, math.inf),)  # COCO's: both ends belong to it
 
@@ -151,11 +152,13 @@ class Slice(NamedTuple):
 def slice_by_class_and_size(results, class_names):
     """The average precision of each class, and of objects of COCO's three sizes."""
     precisions = average_precisions(results, len(class_names))
-    labels = [x.truth_labels[~x.truth_is_crowd] for x in results]
+    objects = [x.truth_labels[~x.truth_is_crowd] for x in results]
+    image_of = np.repeat(np.arange(len(results)), [len(x) for x in objects])
+    label_of = np.concatenate([*objects, np.zeros(0, int)])
     areas = [x.truth_areas[~x.truth_is_crowd] for x in results]
     by_class, by_size = [], []
     for label, name in enumerate(class_names):
-        counts = [np.sum(of_image == label) for of_image in labels]
+        counts = np.bincount(image_of[label_of == label], minlength=len(results))
         by_class.append(_slice(name, counts, precisions[:, label, 0]))
     for place, (name, low, high) in enumerate(_OBJECT_SIZES, 1):
         counts = [np.sum((x >= low**2) & (x <= high**2)) for x in areas]
@@ -164,10 +167,15 @@ def slice_by_class_and_size(results, class_names):
 
 
 def slice_by_column(results, num_classes, values):
-    """The average precision of the images with each value, by image id, of a column."""
+    """The average precision of the images with each value, by image id, of a column.
+
+    Images without a value, None or NaN, are one part, "(empty)".
+    """
     missing = [r.image_id for r in results if r.image_id not in values]
     rule = "A column must have a value for every image"
     require(not missing, rule, missing=missing[:5])
+    is_empty = {i: value is None or value != value for i, value in values.items()}
+    values = {i: EMPTY if is_empty[i] else value for i, value in values.items()}
     slices = []
     for value in dict.fromkeys(values.values()):
         part = [x for x in results if values[x.image_id] == value]

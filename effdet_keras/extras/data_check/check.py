@@ -15,7 +15,7 @@ import numpy as np
 from PIL import Image, UnidentifiedImageError
 
 from effdet_keras import box_ops
-from effdet_keras._internal.whole_files import write_text
+from effdet_keras._internal.whole_files import is_remote, write_text
 from effdet_keras.data.anchor_fit import input_boxes
 from effdet_keras.data.any_format import load, load_splits
 from effdet_keras.data.box_formats import reach_out, suspect_box_format
@@ -335,7 +335,8 @@ def _look_at(record, decode):
     is_part = isinstance(image, EncodedImage)
     place = str(image) if is_part else os.fspath(image)
     try:
-        data = stored_bytes(image) if decode or is_part else None
+        is_read = decode or is_part or is_remote(image)
+        data = stored_bytes(image) if is_read else None
         register_heif(place)
         with Image.open(image if data is None else io.BytesIO(data)) as stored:
             orientation = stored.getexif().get(EXIF_ORIENTATION, 1)

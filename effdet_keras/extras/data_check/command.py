@@ -14,7 +14,7 @@ from effdet_keras.cli.arguments import (
     add_overwrite,
     add_unlabelled,
 )
-from effdet_keras.errors import EffDetError
+from effdet_keras.errors import EffDetError, require
 
 SUMMARY = "say what is wrong with a dataset"
 DESCRIPTION = (
@@ -23,6 +23,9 @@ DESCRIPTION = (
     "with --strict also if there are warnings, and 0 if there are none. For a file of "
     "weights, see `effdet-keras inspect-weights`."
 )
+
+
+_MODEL = "efficientdet-d0"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -41,7 +44,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_unlabelled(parser)
     parser.add_argument(
         "--model",
-        default="efficientdet-d0",
+        default=_MODEL,
         metavar="NAME",
         help="the model whose anchors are checked (%(default)s)",
     )
@@ -147,7 +150,7 @@ def run(
     split: str | None = None,
     format: str | None = None,
     unlabelled: str | None = None,
-    model: str = "efficientdet-d0",
+    model: str = _MODEL,
     image_size: int | tuple[int, int] | None = None,
     html: str | None = None,
     json: str | None = None,
@@ -166,8 +169,16 @@ def run(
         keras.require("`effdet-keras inspect --suspects`")
         from effdet_keras.extras.data_check.suspects import write_suspects
 
-        options = {"split": split, "format": format, "folds": folds}
-        options["least_suspicion"] = least_suspicion
+        unused = {"--html": html, "--json": json, "--strict": strict}
+        unused |= {"--augment": augment is not None, "--anchors": anchors}
+        unused |= {"--no-decode": not decode, "--overwrite": overwrite}
+        unused |= {"--image-size": image_size, "--model": model != _MODEL}
+        given = [flag for flag, value in unused.items() if value]
+        rule = "`inspect --suspects` judges annotations, into a new folder: leave out "
+        rule += "the other options of `inspect`"
+        require(not given, rule, options=given)
+        options = {"split": split, "format": format, "unlabelled": unlabelled}
+        options |= {"folds": folds, "least_suspicion": least_suspicion}
         write_suspects(data, judged, suspects, to, **options)
         return 0
     from effdet_keras._internal.whole_files import local_path, write_text

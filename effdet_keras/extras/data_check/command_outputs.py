@@ -7,14 +7,21 @@ from PIL import Image
 from effdet_keras import augment, visualize
 from effdet_keras._internal.whole_files import atomic_write, local_path, write_text
 from effdet_keras.cli.files import check_outputs
+from effdet_keras.data.anchor_fit import input_boxes
+from effdet_keras.data.formats.dataset_files import role_of_split
+from effdet_keras.errors import require
 from effdet_keras.extras.data_check.anchors import fit_anchors
 from effdet_keras.extras.data_check.report import html_of
+from effdet_keras.images import image_format_of
+from effdet_keras.train.auto_recipe import scale_jitter
 
 
 def check_paths(data, split, html, augmented, out, overwrite):
     """The paths to write the page and the images to, which are checked; or None."""
     html = None if html is None else local_path(html, "`html`")
     out = None if augmented is None else local_path(out, "`out`")
+    if out is not None:
+        image_format_of(out, "`--out`")
     check_outputs([html, out], [data], overwrite=True)
     # Of several splits, none of which is asked for, the images have other names.
     check_outputs([html, out if split else None], overwrite=overwrite)
@@ -31,10 +38,6 @@ def print_and_draw(data, reports, html, augmentations, out, anchors, overwrite):
     """Prints the reports, and writes the page and the images that were asked for."""
     for name, report in reports.items():
         print(f"\n== {name} ==\n{report}")
-    if anchors:
-        for name in ["train"] if "train" in reports else reports:
-            fit = fit_anchors(reports[name].dataset, reports[name].config)
-            print(f"\n== anchors for {name} ==\n{fit}\n{fit.how_to_use(data)}")
     images = dict.fromkeys(reports, out) if out is not None else {}
     if len(images) > 1:
         images = {name: out.with_stem(f"{out.stem}-{name}") for name in images}
@@ -50,7 +53,26 @@ def print_and_draw(data, reports, html, augmentations, out, anchors, overwrite):
             image_size=config.image_size,
             pad_value=config.padding_rgb,
             resize_method=config.resize_method,
+            scale_jitter=scale_jitter(len(reports[name].dataset)),
         )
         with atomic_write(path) as partial:
-            Image.fromarray(grid).save(partial)
+            Image.fromarray(grid).save(partial, image_format_of(path, "`--out`"))
         print(f"Images as training sees them: {path}")
+    if anchors:  # last: it is an error where nothing has boxes
+        _print_anchors(data, reports)
+
+
+def _print_anchors(data, reports):
+    """Prints anchors fitted to what is trained on, or else to all that has boxes."""
+    names = [name for name in reports if role_of_split(name) == "train"]
+    chosen = {name: reports[name] for name in names or reports}
+    with_boxes = {
+        name: report
+        for name, report in chosen.items()
+        if len(input_boxes(report.dataset.records, report.config.image_size)[0])
+    }
+    rule = "Anchors are fitted to boxes, and these splits have none to train on"
+    require(with_boxes, rule, splits=list(chosen))
+    for name, report in with_boxes.items():
+        fit = fit_anchors(report.dataset, report.config)
+        print(f"\n== anchors for {name} ==\n{fit}\n{fit.how_to_use(data)}")

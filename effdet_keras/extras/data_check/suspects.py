@@ -11,9 +11,11 @@ from __future__ import annotations
 import csv
 import dataclasses
 import io
+import json
 import os
 import pathlib
-from collections import Counter
+import warnings
+from collections import Counter, defaultdict
 
 import numpy as np
 
@@ -24,13 +26,20 @@ from effdet_keras._internal.whole_files import (
     write_text,
 )
 from effdet_keras.data.any_format import load_splits
-from effdet_keras.data.dataset import DetectionDataset
+from effdet_keras.data.dataset import DetectionDataset, count_of
 from effdet_keras.data.formats.writing import encode_image
 from effdet_keras.data.group_split import divide
+from effdet_keras.data.record import load_image
 from effdet_keras.data.split_groups import image_groups
 from effdet_keras.detect.detections import Detections
 from effdet_keras.detect.evaluate import image_results
-from effdet_keras.errors import InvalidValueError, check_choice, printable
+from effdet_keras.errors import (
+    InvalidStateError,
+    InvalidValueError,
+    check_choice,
+    first_line,
+    printable,
+)
 from effdet_keras.extras.analysis import Suspect
 from effdet_keras.extras.data_check.doubts import find_doubts
 from effdet_keras.extras.label_next.tools import (
@@ -43,9 +52,10 @@ from effdet_keras.extras.label_next.tools import (
 from effdet_keras.model.efficientdet import EfficientDet
 from effdet_keras.runs.components import choose_splits
 from effdet_keras.runs.fine_tune import fine_tune
-from effdet_keras.runs.run_folder import RunFolder
+from effdet_keras.runs.run_folder import RunFolder, fingerprint, read_to_resume
 
 LEAST_SUSPICION = 0.3
+_FOLDS = "folds.json"
 
 
 def write_suspects(
@@ -55,6 +65,7 @@ def write_suspects(
     to: str = "coco",
     *,
     format: str | None = None,
+    unlabelled: str | None = None,
     split: str | None = None,
     folds: int = 3,
     least_suspicion: float = LEAST_SUSPICION,
@@ -73,7 +84,7 @@ def write_suspects(
         out: folder to make. It appears once it is complete; the trainings are beside
             it, in a folder that ends in "_folds".
         to: "labelstudio", "cvat", "labelme" or "coco".
-        format, split: of `data`, as for `load`; None for all splits.
+        format, unlabelled, split: of `data`, as for `load`; None for all splits.
         folds: int, the number of detectors to train where that is needed.
         least_suspicion: float from 0 to 1, the lowest probability that an annotation is
             wrong with which it is listed; see `find_doubts`.
@@ -84,6 +95,8 @@ def write_suspects(
     Raises:
         FileExistsError: If `out` is there.
         ValueError: If `run` is no folder of a run, or its classes are others.
+        RuntimeError: If the folder of the trainings has those of other images or of
+            another run.
 
     Example:
         >>> write_suspects("no such run", "cats", "suspects")
@@ -111,7 +124,7 @@ run...
             f"'{os.fspath(run)}' is not the folder of a run of `effdet-keras train`, "
             "whose configuration says how to train on the folds."
         )
-    splits = load_splits(data, format=format)
+    splits = load_splits(data, format=format, unlabelled=unlabelled)
     if split is not None:
         check_choice("split", split, splits)
         splits = {split: splits[split]}
@@ -188,9 +201,12 @@ class _Judge:
         if is_known.any():
             old = self.dataset.subset(np.flatnonzero(is_known))
             folds = fold_indices(old, self.num_folds, self.configuration.seed)
-            for number, fold in enumerate(folds, start=1):
-                rest = old.subset(np.setdiff1d(np.arange(len(old)), fold))
-                left_out = old.subset(fold)
+            pairs = [
+                (old.subset(np.setdiff1d(np.arange(len(old)), fold)), old.subset(fold))
+                for fold in folds
+            ]
+            self._begin([rest for rest, _ in pairs])
+            for number, (rest, left_out) in enumerate(pairs, start=1):
                 print(
                     f"Fold {number} of {self.num_folds}: training on {len(rest):,} "
                     f"images, to judge {len(left_out):,} others ...",
@@ -198,7 +214,52 @@ class _Judge:
                 )
                 model = self._train_fold(rest, left_out, number)
                 results += image_results(model, left_out, **options)
+        results = self._without_unreadable_images(results)
         return sorted(results, key=lambda result: result.image_id)
+
+    def _without_unreadable_images(self, results):
+        """Leaves out the results of images that cannot be read, and names these."""
+        record_of = {record.image_id: record for record in self.dataset.records}
+        unreadable = {}
+        for result in results:
+            if not len(result.boxes):
+                try:
+                    load_image(record_of[result.image_id])
+                except (ValueError, OSError) as error:
+                    unreadable[result.image_id] = first_line(error)
+        if unreadable:
+            image_id, reason = next(iter(unreadable.items()))
+            warnings.warn(
+                f"{count_of(len(unreadable), 'image')} cannot be read, and not be "
+                f"judged, such as '{record_of[image_id].name}': {reason}",
+                stacklevel=2,
+            )
+        return [result for result in results if result.image_id not in unreadable]
+
+    def _begin(self, training_parts):
+        """Notes on what the folds are trained, or finds that it is the same as before.
+
+        A finished detector of other folds may have been trained on the images that it
+        is to judge.
+        """
+        settings = {n: v for n, v in self._fields().items() if n != "verbose"}
+        parts = enumerate(training_parts, start=1)
+        description = {
+            "num_folds": self.num_folds,
+            "fields": json.loads(json.dumps(settings)),
+            "training_images": {str(k): fingerprint(part) for k, part in parts},
+        }
+        path = self.folder / _FOLDS
+        if path.is_file():
+            read_to_resume(path, description, "search for suspects")
+            return
+        if RunFolder(self.folder / "1").has_run:
+            raise InvalidStateError(
+                f"'{self.folder}' has trainings, but no {_FOLDS} that says on which "
+                "images. Remove that folder, or give another one to write to."
+            )
+        self.folder.mkdir(parents=True, exist_ok=True)
+        write_text(path, json.dumps(description, indent=1) + "\n")
 
     def _trained_on(self):
         """What tells the images of the run's training split."""
@@ -210,16 +271,20 @@ class _Judge:
 
     def _train_fold(self, train, left_out, number):
         """The detector of a fold; one that is trained already is opened."""
-        fields = self.configuration.to_dict()
-        for name in ("data", "train_file_pattern", "val_file_pattern", "format"):
-            del fields[name]
-        fields |= {"train_split": "auto", "validation_split": "auto"}
-        fields |= {"test_split": None, "class_names": None, "verbose": 0}
         out = RunFolder(self.folder / f"{number}")
         if out.finished.is_file():
             return EfficientDet.from_archive(out.archive)
         datasets = {"train": train, "val": left_out}
-        return fine_tune(datasets, out=out.path, resume=out.has_run, **fields).model
+        options = {"out": out.path, "resume": out.has_run}
+        return fine_tune(datasets, **options, **self._fields()).model
+
+    def _fields(self):
+        """The fields of each training: those of the run but for its data."""
+        fields = self.configuration.to_dict()
+        for name in ("data", "train_file_pattern", "val_file_pattern", "format"):
+            del fields[name]
+        fields |= {"train_split": "auto", "validation_split": "auto"}
+        return fields | {"test_split": None, "class_names": None, "verbose": 0}
 
     def _batch_size(self):
         size = self.configuration.batch_size
@@ -238,24 +303,23 @@ def _key(record):
 def _write(out, dataset, suspects, to, model):
     """Writes the images of the suspects, the most suspicious first."""
     by_id = {record.image_id: record for record in dataset.records}
-    ids = list(dict.fromkeys(suspect.image_id for suspect in suspects))
-    contents, images = {}, []
-    for place, image_id in enumerate(ids, start=1):
-        record = by_id[image_id]
-        content, suffix = encode_image(record)
-        stem = pathlib.PurePosixPath(record.name.replace("\\", "/")).stem
-        name = f"{place:04d}_{stem}{suffix}"  # the order, also of two of one name
-        contents[image_id] = name, content
-        of_image = [suspect for suspect in suspects if suspect.image_id == image_id]
-        found, gain = _proposal(record, of_image, dataset), of_image[0].suspicion
-        images.append(ImageToLabel(name, record.image_size, found, gain))
-    classes = Classes(dataset.class_names, dataset.category_ids)
+    of_image = defaultdict(list)
+    for suspect in suspects:
+        of_image[suspect.image_id].append(suspect)
+    names, images = {}, []
     with atomic_folder(out) as folder:
         (folder / IMAGES).mkdir()
-        for name, content in contents.values():
+        for place, (image_id, doubts) in enumerate(of_image.items(), start=1):
+            record = by_id[image_id]
+            content, suffix = encode_image(record)
+            stem = pathlib.PurePosixPath(record.name.replace("\\", "/")).stem
+            name = f"{place:04d}_{stem}{suffix}"  # the order, also of two of one name
             (folder / IMAGES / name).write_bytes(content)
+            names[image_id] = name
+            found, gain = _proposal(record, doubts, dataset), doubts[0].suspicion
+            images.append(ImageToLabel(name, record.image_size, found, gain))
+        classes = Classes(dataset.class_names, dataset.category_ids)
         text = TOOLS[to](folder, images, classes, model, None)
-        names = {image_id: name for image_id, (name, _) in contents.items()}
         write_text(
             folder / "suspects.csv", _table(suspects, names, dataset.class_names)
         )

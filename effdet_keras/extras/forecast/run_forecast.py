@@ -58,7 +58,7 @@ from effdet_keras.runs.run_folder import (
 FEWEST_IMAGES = 40
 PERCENTS = (12, 25, 50)
 _FILE, _PAGE = "forecast.json", "forecast.html"
-# Of the time for all: what each of three parts gets, so that all images have a share.
+# Of the time for all each training gets this share, or less where there are more.
 _SHARE = 0.25
 _WORTH = 0.02  # AP: what is expected to gain less is not worth many annotations
 
@@ -163,8 +163,8 @@ def forecast(
             with what was measured, and "forecast.html" with the charts.
         percents: ints from 1 to 100, the parts to train on.
         time_budget: string, the time for all trainings, such as "40m": each part gets a
-            quarter, and if a quarter is left all images are trained on as well. None
-            trains each as long as `fine_tune` does.
+            quarter, or less of more than three parts, and if as much is left all images
+            are trained on as well. None trains each as long as `fine_tune` does.
         resume: bool, whether to go on in `out`: what was measured stays.
         overwrite: bool, whether to begin anew in `out`.
         **fields: fields of `RunConfiguration`, such as `model` or `steps`.
@@ -265,20 +265,24 @@ class _Trainings:
 
     def run(self, percents, time_budget, *, resume, overwrite):
         """Trains what is not measured, and returns the forecast."""
+        self.description["time_budget"] = time_budget
         with only_writer(self.folder, "forecast"):
             self._begin(resume=resume, overwrite=overwrite)
             return self._run(percents, time_budget)
 
     def _run(self, percents, time_budget):
         subsets = nested_subsets(self.splits.train, percents, self.grouping, self.seed)
-        share = None if time_budget is None else seconds_of(time_budget) * _SHARE
-        began = time.monotonic()
+        budget = None if time_budget is None else seconds_of(time_budget)
+        share = None
+        if budget is not None:  # all images are trained on as well
+            share = min(budget * _SHARE, budget / len({*percents, 100}))
         for percent, subset in subsets.items():
             self._measure(percent, subset, share)
-        if share is not None and 100 not in percents:
-            left = 4 * share - (time.monotonic() - began)
+        if budget is not None and 100 not in percents:
+            # Of those that were measured before it was resumed, too.
+            left = budget - sum(m.seconds for m in self.measurements)
             if left >= 0.9 * share:
-                self._measure(100, self.splits.train, left)
+                self._measure(100, self.splits.train, min(left, share))
             else:
                 print(
                     f"No time is left to train on all images: {in_words(max(left, 0))} "

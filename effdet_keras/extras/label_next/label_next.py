@@ -187,14 +187,14 @@ def _find_images(folder):
 def _labelled_records(model, labelled, format):
     """The records that are labelled: of a dataset, or of the data of a run."""
     if labelled is not None:
-        return _records_with_boxes(load_splits(labelled, format=format))
+        return _records_of(load_splits(labelled, format=format))
     if not isinstance(model, Predictor):
         folder = pathlib.Path(model)
         if folder.is_dir() and RunFolder(folder).has_run:
             run = RunFolder(folder).read_configuration()
             if run.data is not None:
                 try:
-                    return _records_with_boxes(load_splits(run.data, format=run.format))
+                    return _records_of(load_splits(run.data, format=run.format))
                 except (EffDetError, OSError) as error:
                     warnings.warn(
                         f"The data of the run cannot be read ({error}).", stacklevel=3
@@ -206,13 +206,9 @@ def _labelled_records(model, labelled, format):
     return []
 
 
-def _records_with_boxes(splits):
-    return [
-        record
-        for dataset in splits.values()
-        for record in dataset.records
-        if len(record.labels)
-    ]
+def _records_of(splits):
+    # Those without boxes, too: somebody looked, and found nothing.
+    return [record for dataset in splits.values() for record in dataset.records]
 
 
 def _without_labelled(paths, records):

@@ -61,6 +61,8 @@ def write_label_studio(folder, images, classes, model, address=None):
     """
     if address is None:
         address = f"/data/local-files/?d={IMAGES}/"
+    # Of a bucket Label Studio takes what follows as the key, as it stands.
+    is_url = address.startswith(("/", "http://", "https://"))
     tasks = []
     for rank, image in enumerate(images, start=1):
         height, width = image.size
@@ -95,8 +97,9 @@ def write_label_studio(folder, images, classes, model, address=None):
             "score": round(sum(scores) / max(len(scores), 1), 4),
             "result": results,
         }
+        name = urllib.parse.quote(image.name) if is_url else image.name
         data = {
-            "image": address + urllib.parse.quote(image.name),
+            "image": address + name,
             "rank": rank,
             "gain": round(image.gain, 4),
         }

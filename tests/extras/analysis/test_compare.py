@@ -86,3 +86,13 @@ def test_the_interval_is_that_of_a_bootstrap_by_hand():
     assert (ap50.first, ap50.second) == pytest.approx((0.7, 1), abs=0.01)
     # The share that is missed is binomial: 95 % of it lies between 2 and 10 of 20.
     assert (ap50.low, ap50.high) == pytest.approx((0.1, 0.5), abs=0.02)
+
+
+@pytest.mark.parametrize("num_images", [0, 2])
+def test_images_without_objects_tell_nothing_of_two_detectors(num_images):
+    """There is no AP to draw: it would be an error of NumPy, or draws without end."""
+    found = [(0, 0.9, *BOX)]
+    results = [image_result([], found, image_id=i) for i in range(num_images)]
+    message = f"on images with objects. Received: num_images={num_images}"
+    with pytest.raises(ValueError, match=message):
+        compare_detectors(results, results)

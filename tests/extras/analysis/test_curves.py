@@ -182,3 +182,13 @@ def test_a_column_has_the_ap_of_its_images(seed):
     another = dataclasses.replace(results[0], image_id=700)
     with pytest.raises(ValueError, match=r"missing=\[700\]"):
         slice_by_column([another, *results[1:]], 3, column)
+
+
+def test_images_without_a_value_are_a_part_as_well():
+    """As a column of pandas with gaps has them: NaN is not equal to itself."""
+    results = random_results(0)
+    values = [20.5, float("nan"), None, np.float64("nan")]
+    column = {result.image_id: values[k % 4] for k, result in enumerate(results)}
+    rows = slice_by_column(results, 3, column)
+    assert [row.name for row in rows] == ["20.5", "(empty)"]
+    assert sum(row.num_images for row in rows) == len(results)

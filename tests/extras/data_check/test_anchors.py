@@ -5,8 +5,14 @@ import shlex
 import numpy as np
 import pytest
 
-from effdet_keras import cli
-from effdet_keras.data import fit_anchors, from_arrays, write_shapes
+from effdet_keras import cli, images, visualize
+from effdet_keras.data import (
+    DetectionDataset,
+    fit_anchors,
+    from_arrays,
+    write_coco,
+    write_shapes,
+)
 from effdet_keras.data.anchor_fit import input_boxes
 from effdet_keras.network.anchors import best_anchor_iou
 from effdet_keras.network.config import EfficientDetConfig
@@ -71,3 +77,46 @@ def test_the_command_fits_to_what_is_trained_on(tmp_path, capsys):
     assert "== anchors for train ==" in said and "anchors for valid" not in said
     assert cli.main([*inspect, "--anchors", "--split", "valid"]) == 0
     assert "== anchors for valid ==" in capsys.readouterr().out
+
+
+@pytest.mark.tensorflow
+def test_the_command_finds_what_is_trained_on_by_any_name(tmp_path, capsys):
+    """As in COCO: `test2017` has no annotations, and `val2017` is for no training."""
+    splits = write_shapes(tmp_path / "shapes", num_train=6, num_valid=2, image_size=64)
+    train, valid = splits
+    empty = DetectionDataset(
+        [record.select([]) for record in valid.records], valid.class_names
+    )
+    data, page = tmp_path / "coco", tmp_path / "page.html"
+    write_coco({"train2017": train, "val2017": valid, "test2017": empty}, data)
+    inspect = ["inspect", str(data), "--no-decode", "--image-size", "64", "--anchors"]
+    cli.main([*inspect, "--html", str(page)])
+    said = capsys.readouterr().out
+    assert "== anchors for train2017 ==" in said
+    assert said.count("== anchors for") == 1 and page.is_file()
+    page.unlink()
+    arguments = ["--split", "test2017", "--html", str(page)]
+    assert cli.main([*inspect, *arguments]) == 1
+    assert "have none to train on" in capsys.readouterr().err and page.is_file()
+
+
+@pytest.mark.tensorflow
+def test_images_are_drawn_as_the_default_recipe_shows_them(tmp_path, monkeypatch):
+    write_shapes(tmp_path / "data", num_train=6, num_valid=2, image_size=64)
+    seen, draw = [], visualize.augmented
+    monkeypatch.setattr(
+        visualize, "augmented", lambda *a, **o: seen.append(o) or draw(*a, **o)
+    )
+    inspect = ["inspect", str(tmp_path / "data"), "--split", "train", "--augment"]
+    inspect += ["--image-size", "64", "--out"]
+    assert cli.main([*inspect, str(tmp_path / "grid.jpg")]) == 0
+    assert [options["scale_jitter"] for options in seen] == [(0.8, 1.25)]
+    assert images.read_image(tmp_path / "grid.jpg").shape[2] == 3
+
+
+@pytest.mark.parametrize("name", ["grid", "grid.pngg"])
+def test_an_ending_that_is_no_image_is_told_before_all_is_read(name, tmp_path, capsys):
+    line = ["inspect", str(tmp_path), "--augment", "--out", str(tmp_path / name)]
+    assert cli.main(line) == 1
+    message = capsys.readouterr().err
+    assert "`--out` must end in an image format" in message and name in message

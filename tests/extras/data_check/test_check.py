@@ -10,6 +10,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from PIL import Image
+from support.remote import put_folder
 from support.small_datasets import bomb, encoded, record_of
 
 from effdet_keras.data import (
@@ -123,6 +124,19 @@ def test_a_file_that_is_no_image_is_named(files, decode, spoil, kind, reason):
     (problem,) = report.problems
     assert (problem.kind, problem.file, report.ok) == (kind, "00004.jpg", False)
     assert re.fullmatch(reason, problem.detail)
+
+
+@pytest.mark.parametrize("decode", [True, False])
+def test_images_of_a_storage_are_there(files, decode, memory):
+    put_folder(pathlib.Path(files.records[0].image).parent, "/bucket")
+    records = [
+        dataclasses.replace(record, image=f"memory://bucket/{record.file_name}")
+        for record in files.records
+    ]
+    records[3] = dataclasses.replace(records[3], image="memory://bucket/none.jpg")
+    dataset = DetectionDataset(records, files.class_names)
+    (problem,) = check(dataset, model=None, decode=decode).problems
+    assert (problem.kind, problem.file) == ("missing image", "00004.jpg")
 
 
 @pytest.mark.parametrize("decode", [True, False])

@@ -118,6 +118,53 @@ def test_images_that_the_run_never_saw_are_judged_by_the_run(data, judged, tmp_p
     assert [model for model, _ in judged.judged] == ["the run"]
 
 
+def test_detectors_of_other_folds_are_not_used(data, judged, tmp_path, monkeypatch):
+    """They may have been trained on the images that they are to judge."""
+    run, out = a_run(tmp_path / "run", data), tmp_path / "out"
+    write_suspects(run, data, out, least_suspicion=0.9)
+    write_suspects(run, data, out, least_suspicion=0.9)  # the same: it continues
+    judged.trained.clear()
+    with pytest.raises(RuntimeError, match="other num_folds. Received: 2, before: 3"):
+        write_suspects(run, data, out, folds=2)
+    RunFolder(run).begin(RunConfiguration(data=str(data), epochs=4))
+    with pytest.raises(RuntimeError, match="other fields.*'epochs': 4.*'epochs': 3"):
+        write_suspects(run, data, out)
+    RunFolder(run).begin(RunConfiguration(data=str(data), epochs=3))
+    (data / "photo5x.txt").write_text("1 0.5 0.5 0.25 0.25\n")
+    with pytest.raises(RuntimeError, match="out_folds' was made with other training_i"):
+        write_suspects(run, data, out)
+    (tmp_path / "out_folds" / "folds.json").unlink()
+    first = RunFolder(tmp_path / "out_folds" / "1")
+    first.path.mkdir()
+    first.begin(RunConfiguration())
+    with pytest.raises(RuntimeError, match="no folds.json.*Remove that folder"):
+        write_suspects(run, data, out)
+    assert not judged.trained
+
+
+def test_an_image_that_cannot_be_read_is_not_judged(
+    data, judged, tmp_path, monkeypatch
+):
+    results = module.image_results
+
+    def without_detections(model, dataset, **options):
+        return [
+            dataclasses.replace(result, boxes=[], scores=[], labels=[])
+            if result.name in ("photo4x.jpg", "photo5x.jpg")
+            else result
+            for result in results(model, dataset, **options)
+        ]
+
+    monkeypatch.setattr(module, "image_results", without_detections)
+    run = a_run(tmp_path / "run", data)
+    photo = (data / "photo4x.jpg").read_bytes()
+    (data / "photo4x.jpg").write_bytes(photo[: len(photo) // 2])
+    with pytest.warns(UserWarning, match="1 image cannot be read.*'photo4x.jpg'"):
+        found = write_suspects(run, data, tmp_path / "out", least_suspicion=0.0)
+    kinds = {suspect.name: suspect.kind for suspect in found}
+    assert "photo4x.jpg" not in kinds and kinds["photo5x.jpg"] == "unfound"
+
+
 def test_the_proposal_has_what_is_missing_and_the_other_class(data, judged, tmp_path):
     run = a_run(tmp_path / "run", data)
     found = write_suspects(run, data, tmp_path / "out", least_suspicion=0.05)
@@ -161,6 +208,26 @@ def test_the_command_says_what_it_needs(data, judged, tmp_path, capsys):
     assert (tmp_path / "out" / "tasks.json").is_file()
     assert cli.main(line) == 1
     assert "is there already" in capsys.readouterr().err
+
+
+def test_the_command_refuses_options_that_it_would_not_use(
+    data, judged, tmp_path, capsys
+):
+    run, out = str(a_run(tmp_path / "run", data)), str(tmp_path / "out")
+    line = ["inspect", run, str(data), "--suspects", out]
+    assert cli.main([*line, "--overwrite", "--html", "x.html", "--augment"]) == 1
+    message = capsys.readouterr().err
+    assert "options=['--html', '--augment', '--overwrite']" in message
+    assert not judged.judged
+
+
+def test_images_that_are_not_annotated_yet_are_left_out(data, judged, tmp_path):
+    """Not learned as images without objects, and not doubted."""
+    (data / "photo1x.txt").unlink()
+    run, out = str(a_run(tmp_path / "run", data)), str(tmp_path / "out")
+    line = ["inspect", run, str(data), "--suspects", out, "--unlabelled", "skip"]
+    assert cli.main(line) == 0
+    assert len(set.union(*(seen for _, seen in judged.judged))) == 11
 
 
 @pytest.mark.slow

@@ -161,6 +161,41 @@ def test_all_images_are_trained_on_if_there_is_time(shapes, trained, tmp_path):
     assert "twice as many" in str(found)
 
 
+def test_a_forecast_that_goes_on_has_the_time_that_is_left(
+    shapes, trained, tmp_path, monkeypatch
+):
+    """Each training of this test takes 800 seconds; the second is stopped."""
+    clock, fine_tune = [0.0], run_forecast.fine_tune
+
+    def training(*arguments, **options):
+        if len(trained) == 1 and not clock[0] > 1000:
+            clock[0] = 2000.0
+            raise KeyboardInterrupt
+        clock[0] += 800.0
+        return fine_tune(*arguments, **options)
+
+    monkeypatch.setattr(run_forecast, "fine_tune", training)
+    monkeypatch.setattr(
+        run_forecast, "time", types.SimpleNamespace(monotonic=lambda: clock[0])
+    )
+    out = tmp_path / "out"
+    with pytest.raises(KeyboardInterrupt):
+        forecast(shapes, out, time_budget="1h", **tiny_run())
+    for other in (None, "2h"):
+        with pytest.raises(RuntimeError, match=f"time_budget. Received: {other}, befo"):
+            forecast(shapes, out, time_budget=other, resume=True, **tiny_run())
+    forecast(shapes, out, time_budget="1h", resume=True, **tiny_run())
+    assert [call["time_budget"] for call in trained] == ["900s"] * 4
+
+
+def test_many_parts_have_no_more_time_than_there_is(shapes, trained, tmp_path):
+    percents = (20, 30, 40, 50, 60)
+    forecast(
+        shapes, tmp_path / "out", percents=percents, time_budget="1h", **tiny_run()
+    )
+    assert [call["time_budget"] for call in trained] == ["600s"] * 6
+
+
 def test_fewer_than_40_images_are_refused(shapes, trained, tmp_path):
     splits = load_splits(shapes)
     splits["train"] = splits["train"][1:]

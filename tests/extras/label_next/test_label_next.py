@@ -79,11 +79,14 @@ def test_what_is_labelled_is_left_out_and_what_looks_like_it_comes_last(
 ):
     data = tmp_path / "data"
     write_photo(data / "first.jpg", seed=2)  # as photo2 of the pool
+    write_photo(data / "nothing.jpg", seed=3)  # as photo3, with no object in it
+    (data / "nothing.txt").write_text("")
     (data / "classes.txt").write_text("cat\n")
     out = tmp_path / "next"
     label_next(predictor, pool, out, "coco", labelled=data, verbose=False)
-    twin = next(row for row in rows(out) if "photo2" in row["image"])
-    assert twin["looks_like"] == "labelled" and int(twin["rank"]) > 7
+    for name in ("photo2", "photo3"):
+        twin = next(row for row in rows(out) if name in row["image"])
+        assert twin["looks_like"] == "labelled" and int(twin["rank"]) > 5
     # A folder that holds the dataset itself.
     shutil.copytree(data, pool / "data")
     label_next(
@@ -94,8 +97,9 @@ def test_what_is_labelled_is_left_out_and_what_looks_like_it_comes_last(
         labelled=pool / "data",
         verbose=False,
     )
-    assert "1 images are labelled, and left out." in capsys.readouterr().out
-    assert not any("first" in row["image"] for row in rows(tmp_path / "again"))
+    assert "2 images are labelled, and left out." in capsys.readouterr().out
+    ranked = " ".join(row["image"] for row in rows(tmp_path / "again"))
+    assert "first" not in ranked and "nothing" not in ranked
 
 
 def test_an_image_that_cannot_be_read_is_left_out_with_a_warning(

@@ -74,10 +74,20 @@ def test_label_studio_has_tasks_with_predictions_in_percent(tmp_path, images):
     assert f"DOCUMENT_ROOT={FOLDER}" in text
 
 
-def test_label_studio_takes_images_at_an_address(tmp_path, images):
-    write_label_studio(tmp_path, images, CLASSES, "m", "s3://bucket/next/")
+@pytest.mark.parametrize(
+    ("address", "name"),
+    [
+        # What follows the bucket is the key of the file, not a part of an URL.
+        ("s3://bucket/next/", "a b.jpg"),
+        ("gs://bucket/", "a b.jpg"),
+        ("https://server/next/", "a%20b.jpg"),
+        ("/data/upload/", "a%20b.jpg"),
+    ],
+)
+def test_label_studio_takes_images_at_an_address(tmp_path, images, address, name):
+    write_label_studio(tmp_path, images, CLASSES, "m", address)
     first = json.loads((tmp_path / "tasks.json").read_text())[0]
-    assert first["data"]["image"] == "s3://bucket/next/a%20b.jpg"
+    assert first["data"]["image"] == address + name
 
 
 def test_cvat_has_images_with_boxes_as_corners(tmp_path, images):
