@@ -14,6 +14,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any, Literal
 
 from effdet_keras._internal.number_ranges import (
+    SEEDS,
     check_number_fields,
     number,
     rising_pair,
@@ -157,7 +158,7 @@ class RunConfiguration(RecipeFields):
             images or more): it is measured.
         one_batch: bool, whether to train one step on one batch, not compiled, and
             evaluate as many images: a minute shows whether all parts work.
-        seed: int, of weights, order and augmentation.
+        seed: int below 2 ** 32, of weights, order and augmentation.
         deterministic: bool, whether TensorFlow uses operations alone that compute the
             same bits each time, which may be slower; it counts for the whole process.
         balance: float in (0, 1], or "auto", to train on images of rare classes more
@@ -252,7 +253,7 @@ mean 'epochs'? It has: data, ...
     jit_compile: bool | Auto = "auto"
     run_eagerly: bool = False
     one_batch: bool = False
-    seed: int = whole_number(0, "[0, inf)")
+    seed: int = whole_number(0, SEEDS)
     deterministic: bool = False
 
     balance: float | Auto | None = number(None, "(0, 1]", others=(None, "auto"))

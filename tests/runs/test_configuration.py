@@ -124,6 +124,7 @@ def test_all_fields_come_back_from_yaml(tmp_path):
         ),
         ({"epochs": 0}, "`epochs` must be a whole number of at least 1"),
         ({"flip_probability": float("nan")}, "`flip_probability` must be float"),
+        ({"seed": 2**32}, "`seed` must be a whole number from 0 to 4294967295"),
         ({"freeze_batch_norm": 0}, "must be bool. Received: freeze_b"),
         ({"scale_jitter": (1, 2, 3)}, r"tuple\[float, float\] \| 'auto'"),
         ({"epochs": 2, "steps": 9}, "one of `epochs`, `steps` and `time_budget`"),
