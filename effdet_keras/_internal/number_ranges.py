@@ -107,9 +107,13 @@ at most 1. Received: share=0
             return f"from {low:.10g} to {high:.10g}"
         parts = []
         if low > -math.inf:
-            parts.append(f"of at least {low:.10g}" if is_low_inside else f"above {low:.10g}")
+            parts.append(
+                f"of at least {low:.10g}" if is_low_inside else f"above {low:.10g}"
+            )
         if high < math.inf:
-            parts.append(f"at most {high:.10g}" if is_high_inside else f"below {high:.10g}")
+            parts.append(
+                f"at most {high:.10g}" if is_high_inside else f"below {high:.10g}"
+            )
         return " and ".join(parts)
 
     @property
