@@ -70,6 +70,7 @@ class FolderLock:
         self._kernel_lock = _KernelLock(self.path)
         self._owner = {}  # what the file says while this lock has the folder
         self._is_lost = False
+        self._last_sign = 0.0  # by the clock, which goes on while the machine sleeps
         self._stopped = threading.Event()
         self._thread = None
 
@@ -147,7 +148,7 @@ class FolderLock:
             "signs": 0,
         }
         self._write(owner)
-        self._owner, self._is_lost = owner, False
+        self._owner, self._is_lost, self._last_sign = owner, False, time.time()
         _HELD[owner["token"]] = self
         self._stopped = threading.Event()
         arguments = weakref.ref(self), self._stopped
@@ -163,12 +164,16 @@ class FolderLock:
     def _beat(self):
         """Changes the file, by which others see that this process runs."""
         token = self._says()
-        if token is None and self._kernel_lock.is_held:
-            token = self._owner["token"]  # somebody removed the file: it is made again
+        # A file that somebody removed is made again, unless this process was silent for
+        # so long that another one may have had the folder meanwhile, and left it.
+        is_silent = time.time() - self._last_sign > _SILENT
+        if token is None and (self._kernel_lock.is_held or not is_silent):
+            token = self._owner["token"]
         self._is_lost = token != self._owner["token"]
         if not self._is_lost:
             self._owner["signs"] += 1
             self._write(self._owner)
+            self._last_sign = time.time()
 
     def _says(self):
         """The token in the file; None without a file."""

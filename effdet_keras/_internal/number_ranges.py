@@ -18,6 +18,8 @@ from typing import Any, Literal
 from effdet_keras.errors import check_argument
 
 _METADATA_KEY = "range"
+# The seeds that NumPy, and so `keras.utils.set_random_seed`, takes.
+SEEDS = "[0, 4294967295]"
 _COUNTS = {2: "two", 3: "three", 4: "four"}
 
 
@@ -102,12 +104,16 @@ at most 1. Received: share=0
         if low == -math.inf and high == math.inf:
             return "" if self.whole else "that is finite"
         if is_low_inside and is_high_inside:
-            return f"from {low:g} to {high:g}"
+            return f"from {low:.10g} to {high:.10g}"
         parts = []
         if low > -math.inf:
-            parts.append(f"of at least {low:g}" if is_low_inside else f"above {low:g}")
+            parts.append(
+                f"of at least {low:.10g}" if is_low_inside else f"above {low:.10g}"
+            )
         if high < math.inf:
-            parts.append(f"at most {high:g}" if is_high_inside else f"below {high:g}")
+            parts.append(
+                f"at most {high:.10g}" if is_high_inside else f"below {high:.10g}"
+            )
         return " and ".join(parts)
 
     @property

@@ -77,6 +77,9 @@ def shown_address(path):
 
 # --- Files and folders that are written under a hidden name until they are complete.
 
+# Names of files need not be UTF-8. What is not is written as Python shows it, such as
+# `\udce9`: the text that has it, of hours of work, is not lost, and JSON reads it back.
+UNENCODABLE = "backslashreplace"
 TEMPORARY_NAME = ".*.partial*"
 # Of mounted drives that know no flushing: they are as safe as their service makes them.
 _NO_FLUSHING = (errno.EINVAL, errno.ENOSYS, errno.ENOTSUP, errno.EOPNOTSUPP)
@@ -100,7 +103,7 @@ def atomic_write(path, ending=None):
 def write_text(path, text):
     """Writes a text file, whole or not at all."""
     with atomic_write(path) as partial:
-        partial.write_text(text, encoding="utf-8")
+        partial.write_text(text, encoding="utf-8", errors=UNENCODABLE)
 
 
 @contextlib.contextmanager

@@ -70,6 +70,11 @@ def load_yaml(text: str, *, names: bool = False) -> Any:
         raise InvalidValueError(f"{type(error).__name__}: {text}") from error
 
 
+def load_value(key: str, text: str) -> Any:
+    """What a YAML text holds as the value of a key: of some, names stay as written."""
+    return load_yaml(f"{key}:\n {text}")[key] if key in _NAMES else load_yaml(text)
+
+
 def read_yaml(path: str | os.PathLike) -> dict[Any, Any]:
     """Reads the mapping that a YAML file holds; an empty file is an empty one."""
     path = path_of(path) if is_remote(path) else local_path(path, "The path of a file")

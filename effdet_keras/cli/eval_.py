@@ -102,11 +102,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--timeout",
-        default="20m",
         metavar="TIME",
         help=(
             "with --follow, how long to wait for something new, such as 90s, 20m or "
-            "1.5h (%(default)s)"
+            "1.5h (20m)"
         ),
     )
     add_threads(parser)
@@ -127,7 +126,7 @@ def run(
     losses: bool = False,
     store_thresholds: bool = False,
     follow: bool = False,
-    timeout: str = "20m",
+    timeout: str | None = None,
     threads: int | None = None,
     overwrite: bool = False,
 ) -> None:
@@ -146,6 +145,8 @@ def run(
         "store_thresholds": store_thresholds,
     }
     if not follow:
+        if timeout is not None:
+            raise InvalidValueError("--timeout is of --follow, which is not given")
         from effdet_keras.cli.evaluate_files import evaluate_files
 
         options = {"batch_size": batch_size, "out": out, **of_one_evaluation}
@@ -158,4 +159,5 @@ def run(
         )
     from effdet_keras.extras.follow import follow_run
 
-    follow_run(models[0], source, timeout=timeout, batch_size=batch_size, out=out)
+    options = {"batch_size": batch_size, "out": out}
+    follow_run(models[0], source, timeout=timeout or "20m", **options)

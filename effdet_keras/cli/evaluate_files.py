@@ -67,6 +67,11 @@ def evaluate_files(
             f"{number} of them. The dataset comes last, as in `effdet-keras eval MODEL "
             "DATA`."
         )
+    if losses and not models:
+        raise InvalidValueError(
+            "--losses are those of a model, and a file of --detections has none: leave "
+            "--losses out, or give the model."
+        )
     written = [] if out is None else [out / "numbers.json", out / "report.html"]
     read = [*models, *detections, data.path, *([] if slices is None else [slices])]
     check_outputs([*written, json_path], read, overwrite=overwrite)

@@ -116,11 +116,19 @@ def check_outputs(
     *,
     overwrite: bool = False,
 ) -> None:
-    """Refuses paths that must not be written to; call it before any work."""
+    """Refuses paths that must not be written to, or twice; call it before any work."""
     outputs = [pathlib.Path(path) for path in outputs if path is not None]
     read = {os.path.realpath(path) for path in inputs}
+    written = set()
     for path in outputs:
-        if os.path.realpath(path) in read:
+        place = os.path.realpath(path)
+        if place in written:
+            raise InvalidValueError(
+                f"'{path}' is given for two outputs, and the second would replace the "
+                "first. Give another path."
+            )
+        written.add(place)
+        if place in read:
             raise InvalidValueError(
                 f"'{path}' is one of the files that are read, and would be "
                 "overwritten. Give another path."

@@ -189,6 +189,11 @@ def run(
                 "--out and --json do not go with --parts: `effdet-keras merge` makes "
                 "one file of the parts"
             )
+        if overwrite:
+            raise InvalidValueError(
+                "--overwrite does not go with --parts: the same command adds what the "
+                "folder lacks. Give another folder, or remove this one"
+            )
         if csv is not None or track:
             raise InvalidValueError("--csv and --track do not go with --parts")
         from effdet_keras.extras.bulk.shard import predict_shard

@@ -14,7 +14,12 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 from effdet_keras._internal.remote_path import path_of
-from effdet_keras._internal.whole_files import is_remote, local_path, write_text
+from effdet_keras._internal.whole_files import (
+    is_remote,
+    local_path,
+    shown_address,
+    write_text,
+)
 from effdet_keras.cli.files import check_outputs
 from effdet_keras.detect.detect import ScoreRule, ScoreThreshold, prefetch_map
 from effdet_keras.detect.detections import Detections
@@ -177,12 +182,32 @@ def _find_sources(inputs: Iterable[str | os.PathLike]) -> list[Source]:
         elif is_remote(given) and path_of(given).suffix.lower() in IMAGE_SUFFIXES:
             sources.append(path_of(given))
         elif "://" in str(given):
-            sources.append(str(given))
+            sources += _at_address(str(given))
         elif path.is_file():
             sources.append(path)
         else:
             raise FileNotFoundError(f"There is no image, folder or video '{given}'")
     return list(dict.fromkeys(sources))
+
+
+# Schemes of addresses that a video is read from. Others are of storages.
+_STREAMS = """
+    http https hls ftp icecast mms mmsh mmst rtmp rtmpe rtmps rtmpt rtp srtp rtsp rtsps
+    rist sctp srt tcp udp udplite unix gst file
+""".split()
+
+
+def _at_address(address):
+    """The address of a stream, or the images of a folder in a storage."""
+    if address.partition("://")[0].lower() in _STREAMS:
+        return [address]
+    folder = path_of(address)
+    if not folder.is_dir():
+        raise FileNotFoundError(
+            f"There is no image or folder '{shown_address(address)}'. Videos of a "
+            "storage must be copied to this machine."
+        )
+    return list_images(folder)
 
 
 def is_video(source: Source) -> bool:

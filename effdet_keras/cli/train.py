@@ -17,6 +17,7 @@ from effdet_keras.cli.arguments import (
     size_or_auto,
 )
 from effdet_keras.cli.closed_output import outliving_output
+from effdet_keras.errors import InvalidValueError
 from effdet_keras.export.registry import TARGETS
 
 SUMMARY = "train a detector on a dataset, evaluate it, keep the best checkpoint"
@@ -363,6 +364,12 @@ def run(
     files: dict[str, Any] = {"configuration": config, "hparams": hparams}
     files |= {"pipeline_config": pipeline_config, "ignore_unknown": ignore_unknown}
     if find_rate:
+        if overwrite or resume:
+            raise InvalidValueError(
+                "--find-rate tests rates before a run begins. It neither replaces nor "
+                "continues one: leave --overwrite and --resume out, and give a folder "
+                "without a run."
+            )
         from effdet_keras.extras.rate_test import find_rate
 
         find_rate(out, given, **files)

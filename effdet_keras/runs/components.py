@@ -318,6 +318,7 @@ def _old_and_new_classes(configuration, train):
 
 
 def _build_from_hub(configuration, train, options):
+    """Makes the model of a module, which keeps its anchors, and a size not given."""
     if configuration.image_size not in ("auto", None):
         options["image_size"] = configuration.image_size
     model = EfficientDet.from_hub(

@@ -14,6 +14,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any, Literal
 
 from effdet_keras._internal.number_ranges import (
+    SEEDS,
     check_number_fields,
     number,
     rising_pair,
@@ -23,7 +24,7 @@ from effdet_keras._internal.number_ranges import (
 from effdet_keras._internal.old_names import with_new_names
 from effdet_keras._internal.processes import ENGINES
 from effdet_keras._internal.whole_files import write_text
-from effdet_keras._internal.yaml_text import load_yaml, read_yaml, to_yaml
+from effdet_keras._internal.yaml_text import load_value, read_yaml, to_yaml
 from effdet_keras.augment import Augmentation, augmentation_of
 from effdet_keras.data.any_format import FORMATS
 from effdet_keras.data.formats.label_map import ClassNames
@@ -41,6 +42,7 @@ from effdet_keras.export.registry import TARGETS
 from effdet_keras.network.config import MODEL_NAMES, EfficientDetConfig
 from effdet_keras.train.losses import DetectionLoss
 from effdet_keras.train.matching import IoUMatching
+from effdet_keras.train.new_classes import ALL_BUT_NEW_CLASSES
 from effdet_keras.train.recipe import Auto, Recipe, RecipeFields
 
 # A run is as long as one of these says.
@@ -113,7 +115,8 @@ class RunConfiguration(RecipeFields):
             of a TF-Hub module.
         weights: string, what to start from: a key of published weights ("coco",
             "imagenet"), a file, a folder or an address; None or "none" for random
-            weights. "auto" is "imagenet" where it can be had, and else random.
+            weights. "auto" is "imagenet" where it can be had, and else random; of a
+            TF-Hub module it is the module's own weights, and nothing else can be given.
         checkpoint_type: "classification", "detection" or "full", what to take of
             `weights`, see `EfficientDet.load_pretrained`; None is all that fits.
         name_map: dict of strings, which arrays of the file `weights` are which weights
@@ -121,7 +124,8 @@ class RunConfiguration(RecipeFields):
             neither the map nor the file's own names give to the model must be left out
             by `checkpoint_type`.
         image_size: int or `(height, width)`; "auto" fits it to the boxes; None is the
-            model's own.
+            model's own. A TF-Hub module keeps its size, unless one is given, and its
+            anchors.
         anchors: "auto" fits the anchors to the boxes, unless `model_config` has
             `anchor_scale` or `aspect_ratios`; None keeps the model's.
         model_config: dict, other fields of `EfficientDetConfig`.
@@ -157,7 +161,7 @@ class RunConfiguration(RecipeFields):
             images or more): it is measured.
         one_batch: bool, whether to train one step on one batch, not compiled, and
             evaluate as many images: a minute shows whether all parts work.
-        seed: int, of weights, order and augmentation.
+        seed: int below 2 ** 32, of weights, order and augmentation.
         deterministic: bool, whether TensorFlow uses operations alone that compute the
             same bits each time, which may be slower; it counts for the whole process.
         balance: float in (0, 1], or "auto", to train on images of rare classes more
@@ -252,7 +256,7 @@ mean 'epochs'? It has: data, ...
     jit_compile: bool | Auto = "auto"
     run_eagerly: bool = False
     one_batch: bool = False
-    seed: int = whole_number(0, "[0, inf)")
+    seed: int = whole_number(0, SEEDS)
     deterministic: bool = False
 
     balance: float | Auto | None = number(None, "(0, 1]", others=(None, "auto"))
@@ -447,6 +451,22 @@ mean 'epochs'? It has: data, ...
             weights=self.weights,
         )
         require(
+            self.checkpoint_type is None or self.weights not in ("auto", None),
+            "`checkpoint_type` says what to take of `weights`: set them as well, such "
+            "as weights='coco'",
+            checkpoint_type=self.checkpoint_type,
+            weights=self.weights,
+        )
+        require(
+            not self.is_hub_module
+            or (self.weights == "auto" and self.freeze != ALL_BUT_NEW_CLASSES),
+            "A TF-Hub module is trained from its own weights, with all new classes: "
+            f"leave `weights` and freeze={ALL_BUT_NEW_CLASSES!r} out, or name a preset",
+            model=self.model,
+            weights=self.weights,
+            freeze=self.freeze,
+        )
+        require(
             self.distribute in (None, "mirrored")
             or (self.batch_size != "auto" and self.time_budget is None),
             "Processes that train together would each measure a `batch_size='auto'` or "
@@ -565,7 +585,7 @@ def parse_settings(
         rule = "A setting is written FIELD=VALUE, such as epochs=20"
         require(is_setting, rule, setting=text)
         field, is_inner, key = name.strip().partition(".")
-        found = load_yaml(value)
+        found = load_value(field, value)
         found = {key: found} if is_inner else found
         before = sources.setdefault(field, [])
         if before:

@@ -173,6 +173,11 @@ mean 'epochs'? It has: data, ...
         else:
             folder.check_empty(overwrite=overwrite)
             chosen = build_configuration(*sources, ignore_unknown=ignore_unknown)
+        if out is None and chosen.export is not None:
+            raise InvalidValueError(
+                "`export` writes to the folder of the run: name that with `out`, or "
+                f"leave `export` out. Received: export={chosen.export!r}, out=None"
+            )
         if not keeps_folder:  # nobody could look at them
             chosen = chosen.replace(
                 tensorboard=False,
@@ -385,13 +390,20 @@ def _facts(configuration, splits, log, model, checkpoint):
     return {
         "model": f"{model.name}, {model.count_params():,} parameters",
         "network's input": f"{height} x {width}",
-        "weights at the start": configuration.weights or "random",
+        "weights at the start": _start(configuration),
         "checkpoint": checkpoint,
         "trained on": f"{len(splits.train):,} images",
         "evaluated on": f"{len(dataset):,} images of '{name}'{_shared_images(splits)}",
         "training": f"{minutes:.1f} minutes for {count_of(len(log.rows), 'epoch')}",
         **environment_facts(describe_environment()),
     }
+
+
+def _start(configuration):
+    """What a run trained from, in words."""
+    if configuration.is_hub_module:
+        return f"TF-Hub module {configuration.model}"
+    return configuration.weights or "random"
 
 
 # --- `FineTuned`: what a run came to.

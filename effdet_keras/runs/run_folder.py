@@ -24,7 +24,7 @@ import numpy as np
 from effdet_keras._internal.folder_lock import FolderLock, open_folder
 from effdet_keras._internal.optional_imports import matplotlib_figure
 from effdet_keras._internal.processes import current_processes, is_first_process
-from effdet_keras._internal.whole_files import atomic_write, write_text
+from effdet_keras._internal.whole_files import UNENCODABLE, atomic_write, write_text
 from effdet_keras._internal.yaml_text import read_yaml
 from effdet_keras._version import __version__
 from effdet_keras.data.dataset import DetectionDataset
@@ -365,7 +365,9 @@ class TextLog:
     def keep_in(self, path: str | os.PathLike) -> None:
         """Writes what was kept so far to a file, behind what it has, and goes on so."""
         held = self.file.getvalue()
-        self.file = open(path, "a", encoding="utf-8", buffering=1)  # noqa: SIM115
+        self.file = open(  # noqa: SIM115
+            path, "a", encoding="utf-8", errors=UNENCODABLE, buffering=1
+        )
         self.file.write(f"-- {_now()}\n{held}")
 
     def write(self, text: str) -> int:

@@ -214,6 +214,37 @@ def test_a_file_that_somebody_removes_is_written_again(tmp_path, quick):
     lock.release()
 
 
+def remove_lock_file(folder):
+    (folder_lock.path_of(folder) / LOCK_FILE).unlink()
+
+
+def test_a_removed_file_takes_no_folder_away(folder, each_kind):
+    """As by a clean-up of hidden files, or a mount point that is empty for a moment."""
+    lock = FolderLock(folder)
+    lock.acquire("A training")
+    remove_lock_file(folder)
+    lock._beat()
+    assert json.loads(text_in(folder))["signs"] == 1
+    lock.check()
+    lock.release()
+    assert text_in(folder) == ""
+
+
+def test_who_was_silent_for_long_does_not_come_back(folder, monkeypatch):
+    """Another one may have had the folder meanwhile, and left it."""
+    monkeypatch.setattr(folder_lock._KernelLock, "acquire", lambda *_, **__: None)
+    lock = FolderLock(folder)
+    lock.acquire("A training")
+    remove_lock_file(folder)
+    later = time.time() + 1000
+    monkeypatch.setattr(time, "time", lambda: later)
+    lock._beat()
+    with pytest.raises(RuntimeError, match="Another process has taken"):
+        lock.check()
+    lock.release()
+    assert text_in(folder) == ""
+
+
 @pytest.mark.parametrize("jump", [-1e9, 1e9])
 def test_a_clock_that_is_set_takes_no_lock_away(holder, tmp_path, monkeypatch, jump):
     now = time.time()

@@ -1,4 +1,5 @@
 import errno
+import json
 import os
 import pathlib
 import shutil
@@ -16,6 +17,7 @@ from effdet_keras._internal.whole_files import (
     atomic_folder,
     atomic_write,
     atomic_write_all,
+    write_text,
 )
 
 ROOT = pathlib.Path(__file__).parents[2]
@@ -342,6 +344,14 @@ def test_a_rename_may_take_its_time(tmp_path, monkeypatch):
     with atomic_write(path) as partial:
         partial.write_text("new")
     assert seen == ["old", "old"] and contents(tmp_path) == {"a.txt": "new"}
+
+
+def test_a_text_may_name_a_file_whose_name_is_not_utf_8(tmp_path):
+    text = json.dumps({"image": "x\udce9 \u4eba.jpg"}, ensure_ascii=False)
+    write_text(tmp_path / "a.json", text)
+    written = (tmp_path / "a.json").read_text(encoding="utf-8")
+    assert written == '{"image": "x\\udce9 \u4eba.jpg"}'
+    assert json.loads(written) == json.loads(text)
 
 
 @pytest.mark.parametrize("number", [errno.ENOSPC, errno.EDQUOT])

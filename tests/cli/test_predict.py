@@ -96,6 +96,31 @@ def test_an_address_is_refused_before_any_work(tmp_path, monkeypatch, option):
     assert list(tmp_path.iterdir()) == []
 
 
+def test_two_outputs_have_two_paths(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    Image.new("RGB", (8, 8)).save("cat.png")
+    for outputs in (
+        {"json_path": "found", "csv_path": tmp_path / "found"},
+        {"json_path": "drawn/cat.png", "out": "drawn"},
+    ):
+        with pytest.raises(ValueError, match="is given for two outputs"):
+            module.predict_files(None, ["cat.png"], **outputs, overwrite=True)
+
+
+def test_a_folder_of_a_storage_stands_for_its_images(memory):
+    for name in ("b.jpg", "a.png", "notes.txt", "deeper/c.jpg"):
+        memory.pipe_file(f"/bucket/images/{name}", b"")
+    found = module._find_sources(["memory://bucket/images", "rtsp://camera/1"])
+    assert list(map(str, found)) == [
+        "memory://bucket/images/a.png",
+        "memory://bucket/images/b.jpg",
+        "rtsp://camera/1",
+    ]
+    for name in ("nowhere", "clip.mp4"):
+        with pytest.raises(FileNotFoundError, match="Videos of a storage must be"):
+            module._find_sources([f"memory://bucket/{name}"])
+
+
 def test_no_input_is_written_over(archive, images, tmp_path, command):
     first = images / "a.png"
     before = first.read_bytes()

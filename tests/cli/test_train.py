@@ -4,6 +4,7 @@ import argparse
 import dataclasses
 import inspect
 import json
+import shlex
 import types
 
 import pytest
@@ -13,8 +14,9 @@ from support.tiny_run import MODEL_CONFIG
 from effdet_keras import cli
 from effdet_keras.cli import train as train_command
 from effdet_keras.data import write_shapes, write_tfrecord
+from effdet_keras.extras import rate_test
 from effdet_keras.extras.rate_test import LearningRates
-from effdet_keras.runs.configuration import RunConfiguration
+from effdet_keras.runs.configuration import RunConfiguration, parse_settings
 from effdet_keras.runs.run_folder import RunFolder
 
 pytestmark = pytest.mark.tensorflow
@@ -149,6 +151,8 @@ def test_find_rate_writes_a_curve_and_leaves_the_folder_to_the_run(
         (["--weights", "cocoa"], "Did you mean 'coco'"),
         (["--epochs", "3", "--set", "epochs=5"], "`--epochs` and by `--set epochs=5`"),
         (["--set", "data=other"], "`DATA` and by `--set data=other`"),
+        (["--find-rate", "--overwrite"], "leave --overwrite and --resume out"),
+        (["--find-rate", "--resume"], "leave --overwrite and --resume out"),
     ],
     ids=str,
 )
@@ -158,6 +162,17 @@ def test_what_is_wrong_is_one_line(data, tmp_path, capsys, flags, message):
     said = capsys.readouterr().err
     assert message in said and said.startswith("effdet-keras: ")
     assert not (out / "configuration.yaml").exists()
+
+
+def test_the_flags_that_find_rate_prints_are_ones_that_a_shell_takes(tmp_path, capsys):
+    optimizer = {"name": "momentum", "momentum": 0.8, "nesterov": True}
+    arguments = {"optimizer": optimizer, "learning_rate": 1e-05}
+    found = LearningRates((0.001,), (3.0,), 1e-05, arguments)
+    rate_test._print_result(found, RunFolder(tmp_path))
+    line = next(x for x in capsys.readouterr().out.splitlines() if "--set" in x)
+    words = shlex.split(line[line.index("--set") :])
+    assert words[::2] == ["--set", "--set"] and len(words) == 4
+    assert parse_settings(words[1::2]) == arguments
 
 
 def test_image_size_is_one_number_two_or_auto(monkeypatch, tmp_path):

@@ -124,6 +124,7 @@ def test_all_fields_come_back_from_yaml(tmp_path):
         ),
         ({"epochs": 0}, "`epochs` must be a whole number of at least 1"),
         ({"flip_probability": float("nan")}, "`flip_probability` must be float"),
+        ({"seed": 2**32}, "`seed` must be a whole number from 0 to 4294967295"),
         ({"freeze_batch_norm": 0}, "must be bool. Received: freeze_b"),
         ({"scale_jitter": (1, 2, 3)}, r"tuple\[float, float\] \| 'auto'"),
         ({"epochs": 2, "steps": 9}, "one of `epochs`, `steps` and `time_budget`"),
@@ -141,6 +142,20 @@ def test_all_fields_come_back_from_yaml(tmp_path):
         ({"loss": {"gama": 2.0}}, "Did you mean 'gamma'"),
         ({"postprocess": {"method": "soft"}}, "'hard'"),
         ({"monitor": "val_loss"}, "set validation_losses=True"),
+        ({"checkpoint_type": "full"}, "`checkpoint_type` says what to take of `weigh"),
+        (
+            {"checkpoint_type": "detection", "weights": None},
+            "weights='coco'.*Received: checkpoint_type='detection', weights=None",
+        ),
+        *(
+            ({"model": "https://tfhub.dev/x", **field}, "trained from its own weights")
+            for field in (
+                {"weights": "coco"},
+                {"weights": "none"},
+                {"weights": "ckpt", "name_map": {"a": "b"}, "checkpoint_type": "full"},
+                {"freeze": "all-but-new-classes"},
+            )
+        ),
         ({"seeds": 3}, r"no field 'seeds'\. Did you mean 'seed'\? It has"),
         ({"val_file_pattern": "val-*"}, "needs the files to train on"),
         ({"data": "x", "train_file_pattern": "train-*"}, "give one of the two"),
@@ -267,3 +282,17 @@ def test_steps_and_durations():
     assert not any(map(range_of_steps, ("20,10", 0, "10-20")))
     words = [in_words(seconds) for seconds in (0.257, 42, 1234, 5400)]
     assert words == ["0.26 s", "42 s", "20.6 min", "1.5 h"]
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [
+        ("[cat, no, 007, 16:9]", ["cat", "no", "007", "16:9"]),
+        ("{1: no, 2: 007}", {1: "no", 2: "007"}),
+        ("1: no\n 2: 007", {1: "no", 2: "007"}),
+        ("labels.txt", "labels.txt"),
+        ("null", None),
+    ],
+)
+def test_names_of_classes_stay_as_written_on_the_command_line(text, value):
+    assert parse_settings([f"class_names={text}"]) == {"class_names": value}

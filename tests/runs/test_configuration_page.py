@@ -87,7 +87,7 @@ def test_a_run_takes_each_example_and_it_is_not_the_default(page):
         fields = {field: {key: value} if is_inner else value}
         if field == "val_file_pattern":  # stands beside the files to train on
             fields["train_file_pattern"] = "train-*"
-        if field == "name_map":  # of a file
+        if field in ("name_map", "checkpoint_type"):  # of a file
             fields["weights"] = "cats.weights.h5"
         run = RunConfiguration().replace(**fields)
         if not is_inner:

@@ -116,3 +116,8 @@ def test_tf_serving_gets_a_version(tmp_path, monkeypatch):
     calls = recorded(monkeypatch, model)
     exports.export_run(model, "tf-serving", tmp_path, "images")
     assert calls == [((model.config.name, "1"), "tf-serving", None, {})]
+
+
+def test_an_export_without_a_folder_is_refused_before_any_work():
+    with pytest.raises(ValueError, match="name that with `out`.*export='triton'"):
+        ek.fine_tune("nowhere", export="triton")

@@ -1,6 +1,7 @@
 """The folder of a run: two runs never share one; its log, text, data, shared files."""
 
 import dataclasses
+import io
 import json
 import math
 import time
@@ -17,6 +18,7 @@ from effdet_keras.runs.run_folder import (
     RUN_FILES,
     RunFolder,
     RunLog,
+    TextLog,
     copy_from_first,
     files_to_resume,
     fingerprint,
@@ -140,6 +142,14 @@ def test_the_terminal_is_passed_on_and_kept(tmp_path, capsys):
     print("outside")
     assert path.read_text().splitlines()[1:] == ["before", "after"]
     assert capsys.readouterr().out == "before\nafter\noutside\n"
+
+
+def test_a_path_that_is_not_utf_8_is_kept_as_well(tmp_path):
+    log = TextLog(io.StringIO())
+    log.keep_in(tmp_path / "log.txt")
+    log.write("Written to 'x\udce9.keras'\n")
+    log.file.close()
+    assert (tmp_path / "log.txt").read_text().endswith("'x\\udce9.keras'\n")
 
 
 # --- The digest of its data: the same for the same data, and no other.

@@ -9,7 +9,7 @@ import keras
 from PIL import Image
 
 from effdet_keras import visualize
-from effdet_keras._internal.number_ranges import check_whole_number
+from effdet_keras._internal.number_ranges import SEEDS, check_whole_number
 from effdet_keras._internal.optional_imports import matplotlib_figure, tensorflow
 from effdet_keras._internal.whole_files import local_path
 from effdet_keras.callbacks.checkpoint_archive import CheckpointArchive
@@ -35,6 +35,7 @@ def run_demo(folder, *, num_train=None, epochs=12, seed=0, overwrite=False):
     of the test splits of five datasets, of which this is one (docs/scorecard.md).
     """
     check_whole_number("epochs", epochs, "[1, inf)")
+    check_whole_number("seed", seed, SEEDS)
     matplotlib_figure.require("The demo")  # before minutes of training
     tensorflow.require("The demo, which writes files for TensorBoard,")
     start = time.monotonic()

@@ -47,8 +47,9 @@ def follow_run(run, data, *, timeout="20m", batch_size=8, out=None):
             raise FileNotFoundError(f"No run began in '{folder.path}' in {timeout}.")
         time.sleep(_PAUSE)
     split, dataset = _images(folder, data)
-    out = folder.followed if out is None else local_path(out, "`--out`")
-    numbers = _Numbers(out, f"{folder.path}", split)
+    is_of_run = out is None  # in whose folder the numbers of no other run are
+    out = folder.followed if is_of_run else local_path(out, "`--out`")
+    numbers = _Numbers(out, f"{folder.path}", split, is_of_run)
     print(
         f"Following '{folder.path}' on the {len(dataset):,} images of '{split}'. It "
         f"ends with the run, or when nothing new came for {timeout}.",
@@ -86,8 +87,9 @@ def _images(folder, data):
     """Name and images to evaluate on."""
     if data.split is not None:
         return data.split, data.load((data.split,))
-    where = {"data": data.path, "format": data.format, **dict.fromkeys(FILE_PATTERNS)}
-    chosen = folder.read_configuration().replace(**where)
+    run = folder.read_configuration()
+    where = {"data": data.path, "format": data.format or run.format}
+    chosen = run.replace(**where, **dict.fromkeys(FILE_PATTERNS))
     return "validation", choose_splits(chosen).validation
 
 
@@ -120,11 +122,20 @@ class OneModel:
 class _Numbers:
     """What checkpoints came to: lines of JSON, TensorBoard, and the best of them."""
 
-    def __init__(self, out: pathlib.Path, run: str, split: str) -> None:
+    def __init__(
+        self, out: pathlib.Path, run: str, split: str, is_of_run: bool
+    ) -> None:
         self.path, self.best_file = out / "numbers.jsonl", out / BEST_FILE
         self.rows = read_rows(self.path)
         self._of = {"run": run, "split": split}
-        others = [row for row in self.rows if {**row, **self._of} != row]
+        others = [row for row in self.rows if row.get("split") != split]
+        if not is_of_run:
+            same = os.path.realpath(run)
+            others += [
+                row
+                for row in self.rows
+                if os.path.realpath(row.get("run") or "") != same
+            ]
         if others:
             raise InvalidValueError(
                 f"'{self.path}' has numbers of '{others[0].get('run')}' on "

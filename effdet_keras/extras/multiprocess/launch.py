@@ -116,9 +116,9 @@ def _read_slurm(environ):
 
 
 def _first_host(nodes):
-    """The first of Slurm's list of hosts: 'gpu[07-09,12],big1' is 'gpu07'."""
-    found = re.match(r"([^\[,]+)(?:\[(\w+)[^\]]*\]([^\[,]*))?", nodes)
-    return "".join(part or "" for part in found.groups())
+    """The first of Slurm's list of hosts: 'r[1-2]n[07-09,12],big1' is 'r1n07'."""
+    several = re.match(r"(?:[^\[,]|\[[^\]]*\])+", nodes)[0]  # up to the first comma
+    return re.sub(r"\[(\w+)[^\]]*\]", r"\1", several)
 
 
 def host_and_port(host, port):

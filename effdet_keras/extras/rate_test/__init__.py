@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import json
 import os
+import shlex
 from typing import Any
 
 import keras
@@ -237,9 +239,17 @@ def find_rate(out, fields, *, configuration, hparams, pipeline_config, ignore_un
 
 
 def _print_result(found, folder):
-    settings = (f"--set {name}={value}" for name, value in found.arguments.items())
+    settings = (
+        f"--set {shlex.quote(f'{name}={_flow(value)}')}"
+        for name, value in found.arguments.items()
+    )
     print(
         f"The loss is smallest at a rate of about {10 * found.suggestion:.2g}. "
         f"Suggested is a tenth: {found.suggestion:.2g}. To train with it: "
         f"{' '.join(settings)}\nThe curve: {folder.rates}"
     )
+
+
+def _flow(value):
+    """A value as YAML on one line, which JSON is."""
+    return json.dumps(value) if isinstance(value, dict) else value

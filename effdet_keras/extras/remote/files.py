@@ -179,26 +179,30 @@ class _Storage(NamedTuple):
 
     def fetch(self, path, target):
         self.files.get_file(path, os.fspath(target))
-        _check_size(os.path.getsize(target), self.files.info(path))
+        size = os.path.getsize(target)
+        _check_size(size, size, self.files.info(path))
 
     def put(self, path, target):
         names = self.files.protocol
         if _OBJECT_STORES.isdisjoint([names] if isinstance(names, str) else names):
             self.files.makedirs(target.rpartition("/")[0], exist_ok=True)
+        before = os.path.getsize(path)
         self.files.put_file(os.fspath(path), target)
         self.files.invalidate_cache()
-        _check_size(os.path.getsize(path), self.files.info(target))
+        # A log may have grown and a checkpoint been replaced while it was read.
+        least, most = before, max(before, os.path.getsize(path))
+        _check_size(least, most, self.files.info(target))
 
     def remove(self, path):
         with contextlib.suppress(FileNotFoundError):
             self.files.rm_file(path)
 
 
-def _check_size(copied, info):
-    """Raises where a storage says that a file is larger or smaller than its copy."""
-    if isinstance(info.get("size"), int) and info["size"] != copied:
+def _check_size(least, most, info):
+    """Raises where a storage says that a file is smaller or larger than its copy."""
+    if isinstance(info.get("size"), int) and not least <= info["size"] <= most:
         raise ConnectionError(
-            f"its storage has {info['size']:,} bytes, and {copied:,} were copied"
+            f"its storage has {info['size']:,} bytes, and {least:,} were copied"
         )
 
 

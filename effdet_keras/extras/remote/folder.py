@@ -66,6 +66,7 @@ class RemoteFolder:
             self._remote_lock.acquire(purpose)
             self.update()
         except BaseException:
+            self._remote_lock.release()
             self._lock.release()
             raise
         print(

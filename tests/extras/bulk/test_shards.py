@@ -214,6 +214,7 @@ def test_what_cannot_be_read_is_tried_again_and_told(tmp_path):
         (["--parts=parts", "--shard", "3/2"], "I from 1 to N"),
         (["--parts=parts", "--shard", "two"], "I from 1 to N"),
         (["--parts=parts", "--json", "a.json"], "do not go with --parts"),
+        (["--parts=parts", "--overwrite"], "--overwrite does not go with --parts"),
         (["images/notes.txt", "--parts=parts"], "does not end as an image"),
         (["nowhere", "--parts=parts"], "There is no image or folder 'nowhere'"),
         (["images/deep/er", "--parts=parts"], "would both be"),

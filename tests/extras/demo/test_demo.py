@@ -44,6 +44,13 @@ def test_the_blood_cells_are_small_and_bring_their_license():
     assert "MIT License" in (BLOOD_CELLS / "LICENSE").read_text()
 
 
+def test_what_cannot_be_right_is_said_before_any_work(tmp_path):
+    for fields in ({"epochs": 0}, {"seed": 2**32}):
+        with pytest.raises(ValueError, match="must be a whole number"):
+            run_demo(tmp_path / "demo", **fields)
+    assert not (tmp_path / "demo").exists()
+
+
 @pytest.mark.smoke
 def test_the_splits_of_the_blood_cells_share_no_image():
     splits = read_cells()

@@ -115,7 +115,7 @@ def test_one_model_takes_the_weights_of_each_checkpoint(archives, data, monkeypa
 
 
 def test_it_ends_when_nothing_new_comes_and_goes_on_where_it_was(
-    run, data, archives, tmp_path, stand_in, capsys
+    run, data, archives, tmp_path, stand_in, capsys, monkeypatch
 ):
     out = tmp_path / "numbers"
     flags = ["--timeout", "0.3s", "--out", str(out), "--split", "valid"]
@@ -126,7 +126,12 @@ def test_it_ends_when_nothing_new_comes_and_goes_on_where_it_was(
     assert follow(run, data, *flags) == 0
     assert [row["epoch"] for row in rows(out)] == [1, 2]
     assert capsys.readouterr().out.count("\nepoch ") == 1
-    # Numbers of other images are no part of this curve.
+    monkeypatch.chdir(run.path.parent)
+    assert cli.main(["eval", "run", str(data), "--follow", *flags]) == 0
+    # Numbers of another run or of other images are no part of this curve.
+    shutil.copytree(run.path, tmp_path / "another")
+    assert cli.main(["eval", "another", str(data), "--follow", *flags]) == 1
+    assert "has numbers of '" in capsys.readouterr().err
     assert follow(run, data, *flags[:-1], "train") == 1
     assert "on 'valid'. Received: " in capsys.readouterr().err
 
@@ -143,3 +148,24 @@ def test_what_does_not_go_together_is_told(data, arguments, message, capsys):
     given = [*arguments[:at], str(data), *arguments[at:]]
     assert cli.main(["eval", *given]) == 1
     assert message in capsys.readouterr().err
+
+
+def test_a_run_may_move_and_keeps_its_numbers_and_its_format(
+    run, data, archives, tmp_path, stand_in, monkeypatch
+):
+    """As a drive that another machine has under another name."""
+    formats = []
+    choose = following.choose_splits
+
+    def choose_splits(configuration):
+        formats.append(configuration.format)
+        return choose(configuration)
+
+    monkeypatch.setattr(following, "choose_splits", choose_splits)
+    run.begin(ek.RunConfiguration(data=str(data), format="coco"))
+    run.archive.mkdir(exist_ok=True)
+    shutil.copy(archives / "1.keras", run.archive / "last.keras")
+    assert follow(run, data, "--timeout", "0.3s") == 0
+    moved = RunFolder(run.path.rename(tmp_path / "moved"))
+    assert follow(moved, data, "--timeout", "0.3s") == 0
+    assert len(rows(moved.followed)) == 1 and formats == ["coco", "coco"]

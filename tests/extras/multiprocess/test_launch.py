@@ -65,6 +65,10 @@ CHIEF = {"chief": ["c:1"], "worker": ["a:1", "b:1"]}
         (SLURM, (2, 4, "gpu07:61442")),
         ({**SLURM, "SLURM_STEP_NODELIST": "node1"}, (2, 4, "node1:61442")),
         ({**SLURM, "SLURM_STEP_NODELIST": "n[3,5]-ib"}, (2, 4, "n3-ib:61442")),
+        (
+            {**SLURM, "SLURM_STEP_NODELIST": "r[1-2]n[01-04,9]x,b1"},
+            (2, 4, "r1n01x:61442"),
+        ),
         # A shell of Slurm is no step, and other launchers run inside one.
         ({**SLURM, "SLURM_STEP_NODELIST": ""}, None),
         ({**SLURM, **TORCHRUN}, (3, 4, "node1:29500")),

@@ -155,6 +155,23 @@ def test_a_cut_copy_to_a_storage_is_an_error(memory, tmp_path, monkeypatch):
         put(tmp_path / "a", "memory://a")
 
 
+@pytest.mark.parametrize("content", [b"0123456789 and more", b"short"])
+def test_a_file_may_grow_or_be_replaced_while_it_is_copied(
+    memory, tmp_path, monkeypatch, content
+):
+    path, copies, whole = tmp_path / "log.txt", [], type(memory).put_file
+    path.write_bytes(b"0123456789")
+
+    def put_file(self, source, target, **options):
+        whole(self, source, target, **options)
+        copies.append(target)
+        path.write_bytes(content)
+
+    monkeypatch.setattr(type(memory), "put_file", put_file)
+    put(path, "memory://log.txt")
+    assert memory.cat_file("/log.txt") == b"0123456789" and len(copies) == 1
+
+
 def test_a_copy_that_is_damaged_on_its_way_is_fetched_again(
     memory, tmp_path, monkeypatch
 ):

@@ -169,3 +169,15 @@ def test_a_run_that_was_taken_over_writes_no_more(folder, memory):
     with pytest.raises(RuntimeError, match="writes nothing more"):
         folder.release()
     assert set(there()) == {LOCK_FILE}
+
+
+def test_a_folder_that_cannot_be_fetched_is_left_to_others(quick, monkeypatch):
+    folder = opened()
+    with monkeypatch.context() as broken:
+        broken.setattr(folder, "_files_there", None)  # would raise
+        with pytest.raises(TypeError):
+            folder.acquire("A run")
+    assert LOCK not in memory_files()
+    again = opened()
+    again.acquire("A run")
+    again.release()
