@@ -77,7 +77,7 @@ def shown_address(path):
 
 # --- Files and folders that are written under a hidden name until they are complete.
 
-TEMPORARY_NAME = ".*.partial*"
+TEMPORARY_NAME = re.compile(r"\.[0-9a-f]{8}\.partial(\..*)?")
 # Of mounted drives that know no flushing: they are as safe as their service makes them.
 _NO_FLUSHING = (errno.EINVAL, errno.ENOSYS, errno.ENOTSUP, errno.EOPNOTSUPP)
 _NO_SPACE = (errno.ENOSPC, errno.EDQUOT)  # a disk is full, or a quota used up
