@@ -386,9 +386,10 @@ def test_a_model_is_known_by_its_weights_or_its_file(model, archive, tmp_path):
     assert digest == model_digest(Predictor.load(tmp_path / "there" / "pets.tflite"))
 
 
-@pytest.mark.extra_packages
 def test_a_model_in_a_runtime_is_known_by_its_weights(model, tmp_path):
     """Its file was a temporary one; and a file is known whatever its name is."""
+    for package in ("onnxruntime", "tf2onnx"):
+        pytest.importorskip(package)
     digest = model_digest(Predictor(model))
     assert digest == model_digest(Predictor(model, runtime="onnx"))
     other = lively_model(backbone=LITE0)
@@ -396,17 +397,18 @@ def test_a_model_in_a_runtime_is_known_by_its_weights(model, tmp_path):
         weight.assign(weight * 1.01)
     assert digest != model_digest(Predictor(other, runtime="onnx"))
     found = set()
-    for one in (model, other):
-        path = tmp_path / "pets[1].onnx"
-        one.export(path, overwrite=True)
-        # Of another model, though its name begins alike.
-        (tmp_path / f"pets[1].{len(found)}.onnx").touch()
+    for folder, one in (("here", model), ("there", other)):
+        path = tmp_path / folder / "pets[1].onnx"
+        one.export(path)
+        found.add(model_digest(Predictor.load(path)))
+        path.with_name("pets[1].int8.onnx").touch()  # another, whose name begins alike
         found.add(model_digest(Predictor.load(path)))
     assert len(found) == 2 and digest not in found
 
 
-@pytest.mark.extra_packages
 def test_the_precision_of_a_runtime_is_part_of_the_settings(model):
+    for package in ("openvino", "tf2onnx"):
+        pytest.importorskip(package)
     settings = []
     for precision in ("float32", "bfloat16"):
         try:
