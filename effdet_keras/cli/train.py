@@ -362,6 +362,7 @@ def run(
     keras.require("`effdet-keras train`")
     from effdet_keras.runs.configuration import parse_settings
     from effdet_keras.runs.fine_tune import fine_tune
+    from effdet_keras.runs.run_folder import RunFolder
 
     flags: dict[str, Any] = {**fields} if data is None else {"data": data, **fields}
     given = parse_settings(settings, flags)
@@ -378,19 +379,13 @@ def run(
         try:
             result = fine_tune(given.pop("data", None), **options, **given)
         except KeyboardInterrupt:
-            _print_how_to_resume(out)
+            # The network may be away: an address is not asked.
+            if RunFolder(out, fetches=False).archive.is_dir():
+                folder = shlex.quote(out)
+                print(f"\nTo resume: effdet-keras train --resume --out {folder}")
             raise
         if is_first_process():
             _print_result(result)
-
-
-def _print_how_to_resume(out):
-    """Prints the command, where there is something to resume from."""
-    from effdet_keras.runs.run_folder import RunFolder
-
-    # The network may be away: an address is not asked.
-    if RunFolder(out, fetches=False).archive.is_dir():
-        print(f"\nTo resume: effdet-keras train --resume --out {shlex.quote(out)}")
 
 
 def _print_result(result):
