@@ -43,14 +43,20 @@ KERNEL_FILE = ".in_use.lock"
 _EVERY = 20.0  # seconds between two signs of life
 _SILENT = 90.0  # seconds without one, after which nobody is there
 _LOOK = 1.0  # seconds between two looks
+_ABANDONED = 86_400.0  # seconds after which nobody writes to a file any more
 
 
-def open_folder(path: Any, what: str, is_ours: Callable[[str], bool]) -> Any:
-    """The folder that the user named, to write into: `FolderLock`, or one like it."""
+def open_folder(
+    path: Any, what: str, is_ours: Callable[[str], bool], *, fetches: bool = True
+) -> Any:
+    """The folder that the user named, to write into: `FolderLock`, or one like it.
+
+    Of an address, it fetches what is there, unless `fetches` is False.
+    """
     if isinstance(path, (str, os.PathLike)) and is_remote(path):
         from effdet_keras.extras.remote.folder import RemoteFolder
 
-        return RemoteFolder(address_of(path), is_ours)
+        return RemoteFolder(address_of(path), is_ours, fetches=fetches)
     return FolderLock(local_path(path, what))
 
 
@@ -74,6 +80,9 @@ class FolderLock:
         self._stopped = threading.Event()
         self._thread = None
 
+    def update(self):
+        """Does nothing: what others write is seen. See `RemoteFolder`."""
+
     def acquire(self, purpose):
         """Takes the folder."""
         if self._owner:
@@ -91,8 +100,21 @@ class FolderLock:
             self._kernel_lock.release(keeps_file=True)
             raise
         if not is_remote(self.path):
-            for path in filter(pathlib.Path.is_file, self.path.glob(TEMPORARY_NAME)):
-                with contextlib.suppress(OSError):  # of a process that was killed
+            self._remove_abandoned(was_killed=text is not None)
+
+    def _remove_abandoned(self, *, was_killed):
+        """Removes what killed processes left half written.
+
+        Other processes may just write to the folder, without its lock: an export, a
+        download. Of their files those are left alone that may still grow. Checkpoints
+        are of the process that has the lock; if that one `was_killed`, half written.
+        """
+        for path in self.path.iterdir():
+            if not TEMPORARY_NAME.fullmatch(path.name) or path.is_dir():
+                continue
+            with contextlib.suppress(OSError):
+                is_old = time.time() - path.stat().st_mtime > _ABANDONED
+                if is_old or (was_killed and path.suffix == ".keras"):
                     path.unlink(missing_ok=True)
 
     def check(self):

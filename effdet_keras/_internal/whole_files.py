@@ -80,7 +80,7 @@ def shown_address(path):
 # Names of files need not be UTF-8. What is not is written as Python shows it, such as
 # `\udce9`: the text that has it, of hours of work, is not lost, and JSON reads it back.
 UNENCODABLE = "backslashreplace"
-TEMPORARY_NAME = ".*.partial*"
+TEMPORARY_NAME = re.compile(r"\.[0-9a-f]{8}\.partial(\..*)?")
 # Of mounted drives that know no flushing: they are as safe as their service makes them.
 _NO_FLUSHING = (errno.EINVAL, errno.ENOSYS, errno.ENOTSUP, errno.EOPNOTSUPP)
 _NO_SPACE = (errno.ENOSPC, errno.EDQUOT)  # a disk is full, or a quota used up

@@ -220,7 +220,7 @@ class CheckpointArchive(keras.callbacks.Callback):
             return
         self._taken.check()
         self._set_aside_earlier()
-        if self.best is None and best.exists():  # that of another training
+        if self.best is None and best.exists():  # the best by another `monitor`
             copy_archive(best, self.folder / BEST_OF_BEFORE_FILE)
         write_archive(self.model, best, info)
         self._write_last(functools.partial(copy_archive, best))
@@ -306,8 +306,8 @@ class CheckpointArchive(keras.callbacks.Callback):
     def _set_aside_earlier(self):
         """Renames what an earlier training left in the folder, before it is replaced.
 
-        Its best checkpoint stays as `best.previous.keras`. Here are its last one, if
-        that is newer, and its kept copies: they would be taken for those of this one.
+        Its best checkpoint, its last one, if that is newer, and its kept copies: they
+        would be taken for those of this training, also when that is resumed.
         """
         if not self._is_new_training or self._has_set_aside:
             return
@@ -317,6 +317,8 @@ class CheckpointArchive(keras.callbacks.Callback):
         if last.exists() and (not best.exists() or not is_as_new(best, last)):
             copy_archive(last, aside)  # there is a last one at every moment
             print(f"The last checkpoint of an earlier training stays as '{aside}'.")
+        if best.exists():
+            put_in_place(best, self.folder / BEST_OF_BEFORE_FILE)
         for path in step_copies(self.folder):
             put_in_place(path, path.with_name(earlier_name(path.name)))
 

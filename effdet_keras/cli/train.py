@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import shlex
 from collections.abc import Sequence
 from typing import Any
 
@@ -19,6 +20,11 @@ from effdet_keras.cli.arguments import (
 from effdet_keras.cli.closed_output import outliving_output
 from effdet_keras.errors import InvalidValueError
 from effdet_keras.export.registry import TARGETS
+from effdet_keras.weights.checkpoint_files import (
+    ARCHIVE_FOLDER,
+    BEST_FILE,
+    LAST_FILE,
+)
 
 SUMMARY = "train a detector on a dataset, evaluate it, keep the best checkpoint"
 DESCRIPTION = (
@@ -380,21 +386,24 @@ def run(
         try:
             result = fine_tune(given.pop("data", None), **options, **given)
         except KeyboardInterrupt:
-            if RunFolder(out).archive.is_dir():
-                print(f"\nTo resume: effdet-keras train --resume --out {out}")
+            # The network may be away: an address is not asked.
+            if RunFolder(out, fetches=False).archive.is_dir():
+                folder = shlex.quote(out)
+                print(f"\nTo resume: effdet-keras train --resume --out {folder}")
             raise
         if is_first_process():
-            _print_result(result, RunFolder(out))
+            _print_result(result)
 
 
-def _print_result(result, folder):
+def _print_result(result):
     """Prints what it came to, and where what is."""
     if result.numbers:
         found = f"AP {result.numbers['AP']:.3f}, AP50 {result.numbers['AP50']:.3f}"
         print(f"\n{found} on '{result.split}'")
-    names = sorted(path.name for path in folder.path.iterdir() if path.name[0] != ".")
-    print(f"In {folder.path}: {', '.join(names)}")
-    for name in ("best", "last"):
-        path = folder.archive / f"{name}.keras"
+    names = sorted(path.name for path in result.folder.iterdir())
+    names = [name for name in names if not name.startswith(".")]
+    print(f"In {result.folder}: {', '.join(names)}")
+    for name in (BEST_FILE, LAST_FILE):
+        path = result.folder / ARCHIVE_FOLDER / name
         if path.exists():
-            print(f"  {name} checkpoint: {path}")
+            print(f"  {path.stem} checkpoint: {path}")

@@ -83,6 +83,7 @@ class OpenVINORuntime(Runtime):
         rule = "This processor does not compute in bfloat16: leave `precision` out"
         is_able = precision == "float32" or "BF16" in able
         require(is_able, rule, precision=precision, able=able)
+        self.precision = None if precision == "float32" else precision
         self.other_files = (self.path.with_suffix(".bin"),)
         require_sealed(self.path, self.other_files)
         network = self._core.read_model(os.fspath(self.path))

@@ -38,7 +38,8 @@ class Runtime(abc.ABC):
 
     `package` is what runs the format; `description` is read from inside the file.
     `other_files` are those that belong to the one at `path`.
-    `input_dtype` is that of the file's own input, which `run` makes of float32.
+    `input_dtype` is that of the file's own input, which `run` makes of float32, and
+    `precision` that of the computing, where it is not the file's own.
     """
 
     package: ClassVar[OptionalModule]
@@ -46,6 +47,7 @@ class Runtime(abc.ABC):
     other_files: tuple[pathlib.Path, ...] = ()
     description: Description
     input_dtype: str = "float32"
+    precision: str | None = None
 
     @abc.abstractmethod
     def run(self, images: np.ndarray) -> dict[str, np.ndarray]:
@@ -96,11 +98,15 @@ def as_input(images: np.ndarray, dtype: str) -> np.ndarray:
 
 
 class ExportedDetector:
-    """What `detect` and the evaluation need of a model, from a `Runtime`."""
+    """What `detect` and the evaluation need of a model, from a `Runtime`.
 
-    def __init__(self, runtime):
+    `weights_digest` is of the live model that it was made of, if no file of it stays.
+    """
+
+    def __init__(self, runtime, weights_digest=None):
         description = runtime.description
         self.runtime = runtime
+        self.weights_digest = weights_digest
         self.config = description.config
         self.class_names = description.class_names
         self.category_ids = description.category_ids

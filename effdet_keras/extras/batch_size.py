@@ -7,6 +7,7 @@ done.
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import os
 import pathlib
@@ -18,6 +19,7 @@ import tempfile
 import numpy as np
 
 from effdet_keras.data.anchor_fit import fitted_image_size
+from effdet_keras.data.dataset import DetectionDataset
 from effdet_keras.data.formats.arrays import from_arrays
 from effdet_keras.errors import InvalidStateError
 from effdet_keras.network.config import EfficientDetConfig
@@ -29,6 +31,8 @@ from effdet_keras.runs.components import (
 )
 from effdet_keras.runs.configuration import RunConfiguration
 from effdet_keras.train import auto_recipe
+from effdet_keras.train.new_classes import ALL_BUT_NEW_CLASSES
+from effdet_keras.weights.read_weights import read_weights
 
 # The rate of the recipe grows with batches up to 16, and a small batch learns more
 # from each image; 64 is the reference's.
@@ -47,6 +51,7 @@ def choose_batch_size(configuration: RunConfiguration, splits: Splits) -> int:
         "configuration": _for_trial(configuration, splits.train).to_dict(),
         "class_names": list(splits.train.class_names),
         "boxes": max(len(record.labels) for record in splits.train.records),
+        "seg_class_names": splits.train.seg_class_names,
         "sizes": sizes,
     }
     done, failure = _run_child(task)
@@ -90,7 +95,12 @@ def _for_trial(configuration, train):
     changed = {"weights": None, "checkpoint_type": None, "name_map": {}}
     if configuration.teacher is None:  # whose anchors they are
         changed["anchors"] = None
-    if configuration.image_size == "auto" and not configuration.is_hub_module:
+    if configuration.freeze == ALL_BUT_NEW_CLASSES:
+        # The trial has no detector of old classes: it trains all, which needs more.
+        changed["freeze"] = None
+        if configuration.image_size in ("auto", None):
+            changed["image_size"] = _size_of_weights(configuration)
+    elif configuration.image_size == "auto" and not configuration.is_hub_module:
         config = EfficientDetConfig.from_name(
             configuration.model, **configuration.model_config
         )
@@ -102,6 +112,14 @@ def _for_trial(configuration, train):
         steps=auto_recipe.STEPS,
         verbose=0,
     )
+
+
+def _size_of_weights(configuration):
+    """The input size of the detector to start from; None is that of the preset."""
+    if configuration.weights in ("auto", None):  # said by `compile`
+        return None
+    source = read_weights(configuration.weights, configuration.model, verbose=0)
+    return (source.config or {}).get("image_size")
 
 
 def _run_child(task):
@@ -156,15 +174,19 @@ def main(path: str) -> None:
 
 def train(configuration, task):
     """Trains two steps on made-up images."""
-    dataset = made_up(configuration, task["class_names"], task["boxes"])
+    names = task["class_names"], task["seg_class_names"]
+    dataset = made_up(configuration, *names, task["boxes"])
     model = make_model(configuration, dataset)
     batches = training_batches(model, configuration, dataset)
     with with_teacher(model, configuration, batches) as batches:
         model.fit(batches, epochs=1, verbose=0)
 
 
-def made_up(configuration, class_names, boxes):
-    """Images of noise for two steps, with as many boxes as the fullest one has."""
+def made_up(configuration, class_names, seg_class_names, boxes):
+    """Images of noise for two steps, with as many boxes as the fullest one has.
+
+    Where there are classes of pixels, each image has a mask, of the first one.
+    """
     size = configuration.image_size
     height, width = size if isinstance(size, tuple) else (size, size)
     if not isinstance(height, int):  # a module of TF-Hub, which has its own size
@@ -173,12 +195,17 @@ def made_up(configuration, class_names, boxes):
     image = np.random.default_rng(0).integers(0, 255, (height, width, 3), "uint8")
     box = [0.25 * height, 0.25 * width, 0.75 * height, 0.75 * width]
     labels = [index % len(class_names) for index in range(boxes)]
-    return from_arrays(
+    dataset = from_arrays(
         [image] * count,
         boxes=[np.float32([box] * boxes).reshape(-1, 4)] * count,
         labels=[np.int32(labels)] * count,
         class_names=class_names,
     )
+    if seg_class_names is None:
+        return dataset
+    mask = np.zeros((height, width), "uint8")
+    records = (dataclasses.replace(record, mask=mask) for record in dataset.records)
+    return DetectionDataset(records, class_names, seg_class_names=seg_class_names)
 
 
 def _gb(count):

@@ -18,7 +18,13 @@ from effdet_keras.data.any_format import load_each
 from effdet_keras.data.dataset import require_boxes
 from effdet_keras.data.formats.dataset_files import role_of_split
 from effdet_keras.data.shared_images import shared_images
-from effdet_keras.errors import InvalidValueError, MissingPackageError, check_choice
+from effdet_keras.errors import (
+    InvalidValueError,
+    MissingPackageError,
+    check_choice,
+    hint,
+)
+from effdet_keras.evaluate.coco import METRIC_NAMES
 from effdet_keras.labels import category_ids_or_default, extend_category_ids
 from effdet_keras.model.efficientdet import EfficientDet
 from effdet_keras.runs.configuration import RunConfiguration, range_of_steps
@@ -347,6 +353,19 @@ def _place(configuration):
 
 
 # --- What it gives to `fit`: batches, and callbacks.
+
+
+def check_monitor(configuration: RunConfiguration, class_names: Sequence[str]) -> None:
+    """Raises ValueError for a `monitor` that the logs of no epoch will have."""
+    monitor = configuration.monitor
+    known = [*METRIC_NAMES, "mIoU", *(f"AP/{name}" for name in class_names)]
+    of_pixels = monitor.startswith("IoU/")
+    if monitor not in known and not of_pixels and not configuration.monitors_loss:
+        raise InvalidValueError(
+            f"No epoch has a number for `monitor`.{hint(monitor, known)} It may be "
+            f"{', '.join(METRIC_NAMES)}; AP/ and the name of a class, such as "
+            f"{known[-1]!r}; or a loss, such as 'val_loss'. Received: {monitor!r}"
+        )
 
 
 def training_batches(

@@ -178,7 +178,7 @@ class RunConfiguration(RecipeFields):
             input; None for the model's.
         postprocess: dict, fields of `Postprocess`.
         monitor: string, the number in the logs by which the best checkpoint is chosen;
-            more is better, unless its name has "loss" in it.
+            more is better, unless it is a loss such as "val_loss".
         evaluate_every: int, epochs from one evaluation to the next; 0 evaluates
             nothing, not even at the end: then there is the last checkpoint alone.
         validation_losses: bool, whether an evaluation computes the losses as well, from
@@ -363,12 +363,18 @@ mean 'epochs'? It has: data, ...
     @property
     def monitor_mode(self) -> str:
         """The `mode` that goes with `monitor`: "min" for a loss, or else "max"."""
-        return "min" if "loss" in self.monitor else "max"
+        return "min" if self.monitors_loss else "max"
+
+    @property
+    def monitors_loss(self) -> bool:
+        """Whether `monitor` is a loss; "AP/floss" is the AP of a class."""
+        name = f"_{self.monitor}"
+        return name.endswith("_loss") and "/" not in name
 
     @property
     def has_best(self) -> bool:
         """Whether epochs have the number by which the best checkpoint is chosen."""
-        return self.evaluate_every > 0 or "loss" in self.monitor
+        return self.evaluate_every > 0 or self.monitors_loss
 
     @property
     def quantization(self) -> dict[str, Any] | None:

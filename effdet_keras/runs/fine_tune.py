@@ -30,6 +30,7 @@ from effdet_keras.evaluate.evaluation import Evaluation, analyze_results
 from effdet_keras.model.efficientdet import EfficientDet
 from effdet_keras.runs.components import (
     callbacks_of_run,
+    check_monitor,
     choose_splits,
     datasets_in_memory,
     load_run_to_resume,
@@ -43,7 +44,6 @@ from effdet_keras.runs.configuration import RunConfiguration
 from effdet_keras.runs.exports import export_run, try_export
 from effdet_keras.runs.requested import base_configuration, build_configuration, resumed
 from effdet_keras.runs.run_folder import (
-    CHECKPOINTS,
     RunFolder,
     RunLog,
     copy_from_first,
@@ -51,6 +51,7 @@ from effdet_keras.runs.run_folder import (
     describe_environment,
     draw_chart,
     environment_facts,
+    file_of_best,
     files_to_resume,
     history_of,
     standard_output_kept,
@@ -164,7 +165,7 @@ mean 'epochs'? It has: data, ...
         folder = RunFolder(
             out if keeps_folder else stack.enter_context(tempfile.TemporaryDirectory())
         )
-        copy_from_first(folder, files_to_resume(folder))
+        copy_from_first(folder, files_to_resume(folder, resume=resume))
         text = stack.enter_context(standard_output_kept())
         resume = resume and (folder.has_run or has_nothing_to_begin)
         sources = (configuration, hparams, fields, pipeline_config)
@@ -192,6 +193,8 @@ mean 'epochs'? It has: data, ...
             )
         text.is_quiet = chosen.verbose == 0 or not is_first_process()
         splits = choose_splits(chosen, datasets)
+        if not callbacks:  # which may log more
+            check_monitor(chosen, splits.train.class_names)
         stack.enter_context(folder.lock())
         if not resume:  # another process may have taken it meanwhile
             folder.check_empty(overwrite=overwrite)
@@ -269,7 +272,7 @@ def _run_training(configuration, splits, folder, text, *, started, resume, callb
             if log.rows:  # also of a run that was stopped
                 plot = functools.partial(visualize.plot_history, history_of(log.rows))
                 draw_chart(folder.curves, plot)
-    copy_from_first(folder, CHECKPOINTS)  # what is the best, alike in all processes
+    copy_from_first(folder, file_of_best(folder))  # alike in all processes
     result = _final_evaluation(configuration, splits, folder, log)
     if configuration.export is not None and is_first_process():
         export_run(result.model, configuration.export, folder.export, splits.train)

@@ -77,7 +77,8 @@ def resumed(
         now = now.replace(split_by=run.split_by)
     if now.time_budget is not None:
         print("`time_budget` is ignored: a resumed run keeps its length.")
-        measured = (*LENGTHS, "evaluate_every", "validation_losses", "monitor")
+        measured = [*LENGTHS, "evaluate_every", "validation_losses", "monitor"]
+        measured += ["freeze"] if now.freeze == "auto" else []
         now = now.replace(**{name: getattr(run, name) for name in measured})
     for name, value in sorted(vars(now).items()):
         if name not in _FREE_ON_RESUME and value != getattr(run, name):

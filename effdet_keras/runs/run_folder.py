@@ -43,7 +43,7 @@ from effdet_keras.weights.checkpoint_files import (
     CONFIGURATION_FILE,
     LAST_FILE,
     PREVIOUS_FILE,
-    step_of,
+    checkpoint_in,
 )
 from effdet_keras.weights.pretrained import checkpoint_to_resume
 
@@ -67,11 +67,14 @@ _RUN_ENTRIES = (*_FILES, *_RATES, *_FOLDERS)
 
 
 class RunFolder:
-    """A folder for one run, here or at an address; it need not be there."""
+    """A folder for one run, here or at an address; it need not be there.
 
-    def __init__(self, path: str | os.PathLike) -> None:
+    What is at an address is fetched first, unless `fetches` is False.
+    """
+
+    def __init__(self, path: str | os.PathLike, *, fetches: bool = True) -> None:
         self._folder = open_folder(
-            path, "The folder of a run", _RUN_ENTRIES.__contains__
+            path, "The folder of a run", _RUN_ENTRIES.__contains__, fetches=fetches
         )
         self.path = self._folder.path
         self.archive = self.path / ARCHIVE_FOLDER
@@ -91,6 +94,10 @@ class RunFolder:
     def has_run(self) -> bool:
         """Whether a run began here."""
         return (self.path / CONFIGURATION_FILE).is_file()
+
+    def update(self) -> None:
+        """Fetches what is new in a folder at an address."""
+        self._folder.update()
 
     def check_empty(self, *, overwrite: bool) -> None:
         """Raises if there are other files, or a run without `overwrite`."""
@@ -262,24 +269,37 @@ def remove_own(folder: pathlib.Path, names: Iterable[str]) -> None:
 # --- The files of the first process' run, in the folders of the other processes.
 
 # The last but one is what a training goes on from where the last is damaged.
-CHECKPOINTS = tuple(f"archive/{n}" for n in (BEST_FILE, LAST_FILE, PREVIOUS_FILE))
-RUN_FILES = (CONFIGURATION_FILE, "data.json", "log.jsonl", *CHECKPOINTS)
+_CHECKPOINTS = tuple(
+    f"{ARCHIVE_FOLDER}/{name}" for name in (BEST_FILE, LAST_FILE, PREVIOUS_FILE)
+)
+_TEXT_FILES = (CONFIGURATION_FILE, "data.json", "log.jsonl")
+RUN_FILES = (*_TEXT_FILES, *_CHECKPOINTS)
+_PIECE = 2**24  # bytes that are sent at once, and held once for each process
 
 
-def files_to_resume(folder: RunFolder) -> tuple[str, ...]:
-    """What `copy_from_first` gives the others before a run goes on.
+def files_to_resume(folder: RunFolder, *, resume: bool) -> tuple[str, ...]:
+    """What `copy_from_first` gives the others before a run begins or goes on.
 
-    With the usual files, a kept copy, where none of those is whole.
+    Of the checkpoints, which may be large, the one that it goes on from.
     """
+    if not resume:
+        return _TEXT_FILES
     if current_processes().count == 1 or not is_first_process():
         return RUN_FILES
     try:
         checkpoint, _ = checkpoint_to_resume(folder.archive)
     except InvalidValueError:  # said by each process, of the files that it is given
         return RUN_FILES
-    if checkpoint is None or step_of(checkpoint) is None:
-        return RUN_FILES
-    return (*RUN_FILES, f"{ARCHIVE_FOLDER}/{checkpoint.name}")
+    return (*_TEXT_FILES, *_name_in_run(checkpoint))
+
+
+def file_of_best(folder: RunFolder) -> tuple[str, ...]:
+    """The checkpoint that a run is judged by; none where there is no checkpoint."""
+    return _name_in_run(checkpoint_in(folder.archive))
+
+
+def _name_in_run(checkpoint):
+    return () if checkpoint is None else (f"{ARCHIVE_FOLDER}/{checkpoint.name}",)
 
 
 def copy_from_first(folder: RunFolder, names: Sequence[str]) -> None:
@@ -287,17 +307,19 @@ def copy_from_first(folder: RunFolder, names: Sequence[str]) -> None:
     processes = current_processes()
     if processes.count == 1:
         return
-    own = {}
-    if processes.index == 0:
-        paths = {name: folder.path / name for name in names}
-        own = {n: path.read_bytes() for n, path in paths.items() if path.is_file()}
-    files = processes.gather(own)[0]
-    for name in dict.fromkeys([*names, *files]) if processes.index else ():
+    is_first = processes.index == 0
+    there = [name for name in names if (folder.path / name).is_file()]
+    there = processes.gather(there if is_first else None)[0]
+    if not is_first:
+        for name in names:
+            (folder.path / name).unlink(missing_ok=True)
+    for name in there:
         path = folder.path / name
-        path.unlink(missing_ok=True)
-        if name in files:
-            path.parent.mkdir(parents=True, exist_ok=True)
-            path.write_bytes(files[name])
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with open(path, "rb" if is_first else "wb") as file:
+            while piece := processes.gather(file.read(_PIECE) if is_first else b"")[0]:
+                if not is_first:
+                    file.write(piece)
 
 
 # --- The log of a run, `log.jsonl`: one line of JSON per epoch, each epoch once.

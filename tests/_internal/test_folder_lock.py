@@ -16,6 +16,7 @@ from support.remote import memory_files
 
 from effdet_keras._internal import folder_lock
 from effdet_keras._internal.folder_lock import KERNEL_FILE, LOCK_FILE, FolderLock
+from effdet_keras._internal.whole_files import atomic_write
 
 # A drive without links, as those that are mounted over a network may be.
 HOLDS = """
@@ -117,6 +118,30 @@ def test_what_a_killed_process_left_is_taken_over_at_once(
     assert set(os.listdir(tmp_path)) <= {LOCK_FILE, KERNEL_FILE}  # none half written
     lock.release()
     assert set(os.listdir(tmp_path)) <= {KERNEL_FILE}
+
+
+def test_files_that_others_write_into_the_folder_stay(tmp_path):
+    """An export, say, while `eval --store-thresholds` has the lock for a moment."""
+    own = tmp_path / ".movie.partial"  # of the user
+    own.write_text("mine")
+    names = [".0123abcd.partial.tflite", ".0123abcd.partial.keras"]
+    for name in names:
+        (tmp_path / name).write_text("of a process that was killed long ago")
+        os.utime(tmp_path / name, (1e9, 1e9))
+    with (
+        atomic_write(tmp_path / "a.keras") as first,
+        atomic_write(tmp_path / "pets.tflite") as second,
+    ):
+        for partial in (first, second):
+            partial.write_text("half")
+        lock = FolderLock(tmp_path)
+        lock.acquire("A training")
+        lock.release()
+    assert {path.name for path in tmp_path.iterdir()} - {KERNEL_FILE} == {
+        "a.keras",
+        "pets.tflite",
+        ".movie.partial",
+    }
 
 
 @pytest.mark.smoke

@@ -108,6 +108,16 @@ def test_a_new_training_keeps_the_best_of_the_one_before(stand_in, tmp_path):
     assert epochs_in(tmp_path) == {"best": 2, "last": 2, "best.previous": 9}
 
 
+def test_what_is_resumed_has_no_best_of_an_earlier_training(stand_in, tmp_path):
+    start(stand_in, tmp_path).on_epoch_end(8, {"AP": 0.6})
+    start(stand_in, tmp_path).on_epoch_end(0, {"loss": 1.0})  # stopped before an AP
+    assert epochs_in(tmp_path) == {"last": 1, "best.previous": 9}
+    resumed = start(stand_in, tmp_path, steps_done=100)
+    assert resumed.best is None
+    resumed.on_epoch_end(1, {"AP": 0.3})
+    assert epochs_in(tmp_path) == {"best": 2, "last": 2, "best.previous": 9}
+
+
 @pytest.mark.slow
 def test_a_training_with_validation_on_averages_is_archived_and_restored(
     model, train, tmp_path

@@ -16,6 +16,7 @@ from effdet_keras.cli import train as train_command
 from effdet_keras.data import write_shapes, write_tfrecord
 from effdet_keras.extras import rate_test
 from effdet_keras.extras.rate_test import LearningRates
+from effdet_keras.extras.remote import files as remote_files
 from effdet_keras.runs.configuration import RunConfiguration, parse_settings
 from effdet_keras.runs.run_folder import RunFolder
 
@@ -180,7 +181,7 @@ def test_image_size_is_one_number_two_or_auto(monkeypatch, tmp_path):
 
     def fine_tune(data, out, **fields):
         taken.update(fields, data=data)
-        return types.SimpleNamespace(numbers={})
+        return types.SimpleNamespace(numbers={}, folder=tmp_path)
 
     monkeypatch.setattr("effdet_keras.runs.fine_tune.fine_tune", fine_tune)
     run = ["train", "DATA", "--test-split", "none", "--out", str(tmp_path)]
@@ -196,7 +197,7 @@ def test_split_by_is_taken_in_capitals_too(monkeypatch, tmp_path):
 
     def fine_tune(data, out, **fields):
         taken.update(fields)
-        return types.SimpleNamespace(numbers={})
+        return types.SimpleNamespace(numbers={}, folder=tmp_path)
 
     monkeypatch.setattr("effdet_keras.runs.fine_tune.fine_tune", fine_tune)
     for word in ("FOLDER", "name", "Hash", "image"):
@@ -215,4 +216,22 @@ def test_ctrl_c_says_how_to_go_on(data, tmp_path, capsys, monkeypatch):
     assert cli.main(["train", data, "--out", str(out)]) == 130
     said = capsys.readouterr()
     assert f"To resume: effdet-keras train --resume --out {out}" in said.out
+    assert said.err == "effdet-keras: interrupted\n"
+
+
+def test_ctrl_c_while_the_network_is_away(memory, capsys, monkeypatch):
+    out = "memory://bucket/run 3"
+
+    def stopped(*arguments, **fields):
+        RunFolder(out).archive.mkdir(parents=True)
+        monkeypatch.setattr(remote_files, "list_folder", away)
+        raise KeyboardInterrupt
+
+    def away(address):
+        raise OSError(f"'{address}' cannot be listed: network is down")
+
+    monkeypatch.setattr("effdet_keras.runs.fine_tune.fine_tune", stopped)
+    assert cli.main(["train", "DATA", "--out", out]) == 130
+    said = capsys.readouterr()
+    assert f"To resume: effdet-keras train --resume --out '{out}'" in said.out
     assert said.err == "effdet-keras: interrupted\n"

@@ -8,13 +8,19 @@ import types
 
 import numpy as np
 import pytest
-from support.tiny_run import tiny_run
+from support.tiny import tiny_model
+from support.tiny_run import MODEL_CONFIG, tiny_run
 
 import effdet_keras as ek
 from effdet_keras.extras import batch_size
 from effdet_keras.extras.batch_size import with_batch_size
-from effdet_keras.runs.components import choose_splits
+from effdet_keras.runs.components import (
+    choose_splits,
+    make_model,
+    training_batches,
+)
 from effdet_keras.runs.requested import build_configuration
+from effdet_keras.weights.archive import write_archive
 
 pytestmark = pytest.mark.tensorflow
 
@@ -74,6 +80,7 @@ def task(tmp_path, splits, sizes, **fields):
         "configuration": batch_size._for_trial(run, splits.train).to_dict(),
         "class_names": list(splits.train.class_names),
         "boxes": 3,
+        "seg_class_names": splits.train.seg_class_names,
         "sizes": sizes,
         "out": str(out),
     }
@@ -95,6 +102,30 @@ def test_the_trial_trains_each_size(tmp_path, splits, monkeypatch):
     assert out.read_text() == "1\n2\n"
     # Four images of three boxes may come together in a mosaic.
     assert sizes == [((size, 64, 64, 3), 2, 12) for size in (1, 2)]
+
+
+def test_the_trial_has_masks_for_a_segmentation_head(splits):
+    heads = ["object_detection", "segmentation"]
+    model_config = {**MODEL_CONFIG, "heads": heads, "seg_num_classes": 3}
+    run = ek.RunConfiguration(**tiny_run(batch_size=1, model_config=model_config))
+    names = ["circle", "square", "triangle"], ["sky", "sea", "sand"]
+    trial = batch_size._for_trial(run, splits.train)
+    dataset = batch_size.made_up(trial, *names, boxes=2)
+    _, truth = next(iter(training_batches(make_model(trial, dataset), trial, dataset)))
+    assert truth["masks"].shape == (1, 64, 64)
+    assert set(np.unique(truth["masks"])) <= {0, 255}  # 255 is outside of the image
+
+
+def test_the_trial_of_new_classes_trains_all_at_the_size_of_the_detector(
+    splits, tmp_path
+):
+    write_archive(tiny_model(), path := tmp_path / "old.keras")
+    fields = {"freeze": "all-but-new-classes", "weights": str(path), "image_size": None}
+    run = ek.RunConfiguration(**tiny_run(batch_size=1, **{**fields}))
+    trial = batch_size._for_trial(run, splits.train)
+    assert (trial.freeze, trial.weights, trial.image_size) == (None, None, (64, 64))
+    model = make_model(trial, splits.train)
+    assert all(layer.trainable for layer in model.layers)
 
 
 def test_the_trial_stops_before_memory_is_full(tmp_path, splits, monkeypatch):

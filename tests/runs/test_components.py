@@ -13,7 +13,7 @@ import effdet_keras as ek
 from effdet_keras.data import from_arrays
 from effdet_keras.extras import multiprocess
 from effdet_keras.runs import components
-from effdet_keras.runs.components import choose_splits
+from effdet_keras.runs.components import check_monitor, choose_splits
 from effdet_keras.runs.configuration import RunConfiguration
 
 pytestmark = pytest.mark.tensorflow
@@ -31,6 +31,19 @@ def chosen(datasets, **fields):
 
 def sizes(splits):
     return {role: len(dataset) for role, dataset in splits.by_role().items()}
+
+
+def test_a_monitor_that_no_epoch_has_is_told_before_anything_is_trained(tmp_path):
+    data, out = {"train": dataset(2), "val": dataset(2)}, tmp_path / "run"
+    with pytest.raises(ValueError, match="Did you mean 'AP'.*'AP/cat'.*: 'APP'"):
+        ek.fine_tune(data, out=out, monitor="APP")
+    assert not out.exists()
+    names = ("AP", "ARmax100", "AP/cat", "loss", "val_box_loss", "mIoU", "IoU/sky")
+    for monitor in names:
+        run = RunConfiguration(monitor=monitor, validation_losses=True)
+        check_monitor(run, ["cat"])
+    with pytest.raises(ValueError, match="No epoch has a number"):
+        check_monitor(RunConfiguration(monitor="AP/floss"), ["cat"])
 
 
 @pytest.mark.parametrize("name", ["val", "valid", "validation"])

@@ -170,6 +170,17 @@ def test_what_cannot_be_right_is_told_with_what_may_be(fields, message):
         RunConfiguration().replace(**fields)
 
 
+@pytest.mark.parametrize(
+    ("monitor", "mode"),
+    [("loss", "min"), ("class_loss", "min"), ("AP50", "max"), ("AP/floss", "max")]
+    + [("AP/hair_loss", "max")],
+)
+def test_of_a_loss_less_is_better_and_of_all_else_more(monitor, mode):
+    run = RunConfiguration(monitor=monitor, evaluate_every=0)
+    assert run.monitor_mode == mode
+    assert run.has_best is (mode == "min")
+
+
 def test_an_error_of_a_file_names_the_file(tmp_path):
     path = tmp_path / "run.yaml"
     path.write_text("epoch: 3\n")

@@ -53,6 +53,15 @@ def test_the_files_of_the_command_may_be_given_again(begun, tmp_path):
     assert again(folder, {}, *files) == folder.read_configuration()
 
 
+def test_what_a_time_budget_freezes_stays(begun, tmp_path):
+    RunConfiguration(time_budget="20m").write(tmp_path / "base.yaml")
+    folder = begun({}, (tmp_path / "base.yaml", None), {**CHOSEN, "freeze": "backbone"})
+    fields = {"batch_size": "auto"}
+    assert again(folder, fields, tmp_path / "base.yaml") == folder.read_configuration()
+    with pytest.raises(ValueError, match="freeze=None, but it began with 'backbone'"):
+        again(folder, {**fields, "freeze": None}, tmp_path / "base.yaml")
+
+
 def test_what_matters_must_not_change(begun):
     folder = begun({"data": "cells"}, (None, HPARAMS), chosen={})
     with pytest.raises(ValueError, match=r"seed=3, but it began with 0\. These may"):

@@ -12,14 +12,15 @@ import pytest
 
 from effdet_keras._internal import processes
 from effdet_keras.data import from_arrays
+from effdet_keras.runs import run_folder
 from effdet_keras.runs.configuration import RunConfiguration
 from effdet_keras.runs.run_folder import (
-    CHECKPOINTS,
     RUN_FILES,
     RunFolder,
     RunLog,
     TextLog,
     copy_from_first,
+    file_of_best,
     files_to_resume,
     fingerprint,
     history_of,
@@ -173,63 +174,79 @@ class OneOfTwo:
     """One of two processes, which a test runs one after the other."""
 
     index: int
-    gathered: list  # what the first process gave
+    given: list  # by the first process, and not yet taken by the second
     count: int = 2
 
     def gather(self, value: Any) -> list[Any]:
-        self.gathered.append(value)
-        return self.gathered
+        if self.index == 0:
+            self.given.append(value)
+            return [value, None]
+        return [self.given.pop(0), value]
+
+
+def copy_to_second(first, second, names, monkeypatch):
+    """Runs `copy_from_first` in both; returns what was sent."""
+    given = []
+    monkeypatch.setattr(processes, "_current", [OneOfTwo(0, given)])
+    copy_from_first(RunFolder(first), names)
+    sent = list(given)
+    monkeypatch.setattr(processes, "_current", [OneOfTwo(1, given)])
+    copy_from_first(RunFolder(second), names)
+    assert given == []
+    return sent
 
 
 def test_the_others_get_what_the_first_has_and_lose_what_it_has_not(
     tmp_path, monkeypatch
 ):
-    """All can go on from the last checkpoint but one, too, as the first does."""
+    """In pieces: a large checkpoint is more than one call of JAX can send."""
+    monkeypatch.setattr(run_folder, "_PIECE", 4)
     first, second = tmp_path / "first", tmp_path / "second"
     for path, content in {
-        first / "archive/last.keras": b"new",
+        first / "archive/last.keras": b"new and long",
         first / "archive" / PREVIOUS_FILE: b"whole",
-        first / "log.jsonl": b"{}",
+        first / "log.jsonl": b"",
         second / "archive/last.keras": b"old",
         second / "archive/best.keras": b"of another training",
         second / "mine.txt": b"kept",
     }.items():
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_bytes(content)
-    for names in (RUN_FILES, CHECKPOINTS):
-        gathered = []
-        for index, path in enumerate((first, second)):
-            monkeypatch.setattr(processes, "_current", [OneOfTwo(index, gathered)])
-            copy_from_first(RunFolder(path), names)
+    sent = copy_to_second(first, second, RUN_FILES, monkeypatch)
+    assert max(len(piece) for piece in sent if isinstance(piece, bytes)) == 4
     files = [path for path in second.rglob("*") if path.is_file()]
     found = {str(path.relative_to(second)): path.read_bytes() for path in files}
     assert found == {
-        "archive/last.keras": b"new",
+        "archive/last.keras": b"new and long",
         f"archive/{PREVIOUS_FILE}": b"whole",
-        "log.jsonl": b"{}",
+        "log.jsonl": b"",
         "mine.txt": b"kept",
     }
 
 
-def test_a_kept_copy_goes_with_them_where_nothing_else_is_whole(tmp_path, monkeypatch):
-    def chosen(name):
-        path = None if name is None else tmp_path / name
+def test_of_the_checkpoints_the_others_get_the_one_that_is_used(tmp_path, monkeypatch):
+    folder = RunFolder(tmp_path / "first")
+    folder.archive.mkdir(parents=True)
+
+    def chosen(name, **options):
+        path = None if name is None else folder.archive / name
         found = "effdet_keras.runs.run_folder.checkpoint_to_resume"
         monkeypatch.setattr(found, lambda folder: (path, ["a text"]))
-        return set(files_to_resume(RunFolder(tmp_path))) - set(RUN_FILES)
+        names = files_to_resume(folder, **{"resume": True, **options})
+        return [name for name in names if name.startswith("archive/")]
 
     monkeypatch.setattr(processes, "_current", [OneOfTwo(0, [])])
-    assert chosen("step-00000070.keras") == {"archive/step-00000070.keras"}
-    assert chosen(PREVIOUS_FILE) == chosen(None) == set()
-    first, second = tmp_path / "first", tmp_path / "second"
-    gathered, name = [], "archive/step-00000070.keras"
-    for index, folder in enumerate((first, second)):
-        (folder / "archive").mkdir(parents=True)
-        if index == 0:
-            (folder / name).write_bytes(b"whole")
-        monkeypatch.setattr(processes, "_current", [OneOfTwo(index, gathered)])
-        copy_from_first(RunFolder(folder), RUN_FILES if index else (*RUN_FILES, name))
-    assert (second / name).read_bytes() == b"whole"
+    assert chosen("step-00000070.keras") == ["archive/step-00000070.keras"]
+    assert chosen(PREVIOUS_FILE) == [f"archive/{PREVIOUS_FILE}"]
+    assert chosen(None) == chosen("last.keras", resume=False) == []
+    assert file_of_best(folder) == ()
+    (folder.archive / "last.keras").write_bytes(b"last")
+    assert file_of_best(folder) == ("archive/last.keras",)
+    (folder.archive / "best.keras").write_bytes(b"best")
+    names = file_of_best(folder)
+    copy_to_second(folder.path, tmp_path / "second", names, monkeypatch)
+    there = list((tmp_path / "second" / "archive").iterdir())
+    assert [path.name for path in there] == ["best.keras"]
 
 
 def test_a_folder_without_a_run_is_named(tmp_path):

@@ -50,6 +50,12 @@ def served(handler, **attributes):
 class _Handler(Quiet, http.server.SimpleHTTPRequestHandler):
     """Gives files, lists no folder, and fails as often as it is told to."""
 
+    def do_HEAD(self):
+        if self.server.head_status is None:
+            super().do_HEAD()
+        else:
+            self.send_error(self.server.head_status)
+
     def do_GET(self):
         self.server.asked.append(self.path)
         if self.server.failures:
@@ -73,6 +79,7 @@ def web_server(folder):
     """Serves a folder; its `address`, `failures` still to come, and paths `asked`.
 
     `answers` are sent in the place of files: status, headers and body, by the path.
+    With a `head_status` it refuses to send headers alone.
     """
     handler = functools.partial(_Handler, directory=str(folder))
-    return served(handler, failures=0, asked=[], answers={})
+    return served(handler, failures=0, asked=[], answers={}, head_status=None)

@@ -10,8 +10,6 @@ import pathlib
 import time
 import warnings
 
-import numpy as np
-
 from effdet_keras._internal.number_ranges import check_whole_number
 from effdet_keras._internal.remote_path import path_of
 from effdet_keras._internal.whole_files import is_remote
@@ -20,6 +18,7 @@ from effdet_keras.export.runtime import ExportedDetector
 from effdet_keras.extras.bulk.batch_detector import BatchDetector
 from effdet_keras.extras.bulk.parts import MOST_SHARDS, Parts, rank
 from effdet_keras.images import IMAGE_SUFFIXES
+from effdet_keras.predictor import digest_of_arrays
 
 _TOLD = 10  # images that cannot be read, by name
 
@@ -149,7 +148,11 @@ class Shard:
 
 
 def sources_of(inputs, shard):
-    """The images of a shard, by their paths from the folder that was given."""
+    """The images of a shard, by their paths from the folder that was given.
+
+    At an address they are paths that share one listing of their folder, by which
+    `stamp_of` knows the version of each.
+    """
     found = {}
     for given in inputs:
         for name, path in _images_of(path_of(given)):
@@ -186,13 +189,13 @@ def _images_of(path):
             "are of images and of folders of images"
         )
     else:
-        yield path.name, str(path)
+        yield path.name, path if is_remote(path) else str(path)
 
 
 def _at_address(folder, start=""):
     for path in folder.iterdir():
         if _is_image(path.name):
-            yield f"{start}{path.name}", str(path)
+            yield f"{start}{path.name}", path
         elif not path.name.startswith(".") and path.is_dir():
             yield from _at_address(path, f"{start}{path.name}/")
 
@@ -234,9 +237,11 @@ def _is_image(name):
 
 def settings_of(detector, shard):
     """Returns a dict for JSON, by which one run is told from another."""
+    runtime = getattr(detector.predictor.detector, "runtime", None)
     return {
         "shards": shard.count,
         "model": model_digest(detector.predictor),
+        "precision": getattr(runtime, "precision", None),
         **detector.options,
         "categories": detector.categories,
     }
@@ -244,16 +249,15 @@ def settings_of(detector, shard):
 
 def model_digest(predictor):
     """A digest of the weights, or of the exported file: wherever the model lies."""
-    digest, detector = hashlib.sha256(), predictor.detector
-    if isinstance(detector, ExportedDetector):
-        path = pathlib.Path(detector.runtime.path)
-        # OpenVINO has a `.bin` beside the `.xml`; a SavedModel is a folder.
-        is_file = path.is_file()
-        files = path.parent.glob(f"{path.stem}.*") if is_file else path.rglob("*")
-        for file in sorted(filter(pathlib.Path.is_file, files)):
-            if not is_file or file.suffix in (path.suffix, ".bin"):
-                digest.update(file.read_bytes())
-    else:
-        for weight in detector.weights:
-            digest.update(np.ascontiguousarray(weight).tobytes())
+    detector = predictor.detector
+    if not isinstance(detector, ExportedDetector):
+        return digest_of_arrays(detector.weights)
+    if detector.weights_digest is not None:
+        return detector.weights_digest
+    path, others = pathlib.Path(detector.runtime.path), detector.runtime.other_files
+    # A SavedModel is a folder.
+    files = sorted(filter(pathlib.Path.is_file, path.rglob("*")))
+    digest = hashlib.sha256()
+    for file in files if path.is_dir() else (path, *others):
+        digest.update(file.read_bytes())
     return digest.hexdigest()[:16]

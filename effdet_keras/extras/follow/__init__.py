@@ -11,11 +11,16 @@ import tempfile
 import time
 from typing import Any
 
-from effdet_keras._internal.whole_files import local_path, write_text
+from effdet_keras._internal.whole_files import (
+    is_remote,
+    local_path,
+    shown_address,
+    write_text,
+)
 from effdet_keras.callbacks.tensorboard import TensorBoardWriter, has_tensorboard
 from effdet_keras.data.dataset import count_of
 from effdet_keras.detect.evaluate import evaluate
-from effdet_keras.errors import InvalidValueError, check_argument
+from effdet_keras.errors import InvalidValueError, check_argument, require
 from effdet_keras.model.efficientdet import EfficientDet
 from effdet_keras.runs.components import choose_splits
 from effdet_keras.runs.configuration import FILE_PATTERNS, in_words, seconds_of
@@ -28,6 +33,7 @@ from effdet_keras.weights.checkpoint_files import (
 )
 
 _PAUSE = 2.0  # seconds between two looks into the folder
+_PAUSE_OF_REMOTE = 10.0  # the same at an address, where a look is several requests
 
 
 def follow_run(run, data, *, timeout="20m", batch_size=8, out=None):
@@ -40,18 +46,24 @@ def follow_run(run, data, *, timeout="20m", batch_size=8, out=None):
     expected = "a duration such as '90s', '20m' or '1.5h'"
     seconds = seconds_of(timeout)
     check_argument(seconds is not None, "--timeout", timeout, expected)
+    pause, name = _PAUSE, os.fspath(run)
+    if is_remote(run):
+        pause, name = _PAUSE_OF_REMOTE, shown_address(run)
+        rule = "What is found out about a run at an address is kept here: name a folder"
+        require(out is not None, f"{rule} (--out)", run=name)
     folder = RunFolder(run)
     ends = time.monotonic() + seconds
     while not folder.has_run:
         if time.monotonic() > ends:
-            raise FileNotFoundError(f"No run began in '{folder.path}' in {timeout}.")
-        time.sleep(_PAUSE)
+            raise FileNotFoundError(f"No run began in '{name}' in {timeout}.")
+        time.sleep(pause)
+        _update(folder)
     split, dataset = _images(folder, data)
     is_of_run = out is None  # in whose folder the numbers of no other run are
     out = folder.followed if is_of_run else local_path(out, "`--out`")
     numbers = _Numbers(out, f"{folder.path}", split, is_of_run)
     print(
-        f"Following '{folder.path}' on the {len(dataset):,} images of '{split}'. It "
+        f"Following '{name}' on the {len(dataset):,} images of '{split}'. It "
         f"ends with the run, or when nothing new came for {timeout}.",
         flush=True,
     )
@@ -61,18 +73,19 @@ def follow_run(run, data, *, timeout="20m", batch_size=8, out=None):
         copy = pathlib.Path(place, "checkpoint.keras")
         ends = time.monotonic() + seconds
         while time.monotonic() < ends and not is_done:
+            _update(folder)
             has_ended = folder.finished.is_file()  # before the last look, not after it
             taken = checkpoints.take(copy)
             if taken is None:
                 is_done = has_ended
-                time.sleep(0 if is_done else _PAUSE)
+                time.sleep(0 if is_done else pause)
                 continue
             started = time.monotonic()
             coco = checkpoint.numbers(copy, taken[1], dataset, batch_size)
             numbers.add(*taken, coco, time.monotonic() - started, copy)
             ends = time.monotonic() + seconds
     if not numbers.rows:
-        raise FileNotFoundError(f"The run in '{folder.path}' has no checkpoint.")
+        raise FileNotFoundError(f"The run in '{name}' has no checkpoint.")
     print(
         "The run is done." if is_done else f"Nothing new came for {timeout}.",
         f"{count_of(len(numbers.rows), 'checkpoint')} evaluated, the best of epoch "
@@ -81,6 +94,12 @@ def follow_run(run, data, *, timeout="20m", batch_size=8, out=None):
     for path in (numbers.path, numbers.best_file):
         print(f"  {path}")
     return numbers.rows
+
+
+def _update(folder):
+    """Fetches what is new at an address; what is away for a moment comes back."""
+    with contextlib.suppress(OSError):
+        folder.update()
 
 
 def _images(folder, data):
@@ -110,13 +129,22 @@ class OneModel:
     def take(self, path: pathlib.Path, info: dict[str, Any]) -> None:
         """Gives `model` the weights of a checkpoint: the averages where it has any."""
         made_for = {name: info.get(name) for name in ("config", "class_names")}
-        # The graph of a TF-Hub module has weights that only its archive knows.
-        is_known = self.model is not None and self.model.features is None
-        if is_known and made_for == self._made_for:
+        if self._is_plain() and made_for == self._made_for:
             self.model.load_pretrained(path, verbose=0)
         else:
             self.model = EfficientDet.from_archive(path)
             self._made_for = made_for
+
+    def _is_plain(self):
+        """Whether weights are all that tells one checkpoint from another.
+
+        Only an archive knows the graph of a TF-Hub module, and the learned ranges of
+        quantization-aware training, without which a model computes in float.
+        """
+        model = self.model
+        if model is None:
+            return False
+        return model.features is None and model.quantization is None
 
 
 class _Numbers:

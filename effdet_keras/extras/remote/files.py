@@ -222,7 +222,7 @@ class _Web:
 
     def entry(self, url):
         try:
-            with _answer(url, method="HEAD") as response:
+            with _headers_alone(url) as response:
                 headers = response.headers
         except FileNotFoundError:
             return None
@@ -259,6 +259,17 @@ class _Web:
                 f"'{shown_address(url)}': the server sent a page for a browser in the "
                 "place of the file: it may need a login"
             )
+
+
+def _headers_alone(url):
+    """An answer of which nothing but the headers was asked for, where that works.
+
+    A signature in an address may be for GET alone, and small servers know no HEAD.
+    """
+    try:
+        return _answer(url, method="HEAD")
+    except PermissionError:
+        return _answer(url)
 
 
 def _answer(url, method="GET"):

@@ -25,7 +25,7 @@ _LOOK = 10.0  # seconds between two looks for files to copy
 class RemoteFolder:
     """A folder at an address, and `path` in the cache folder, which stands for it."""
 
-    def __init__(self, address, is_ours):
+    def __init__(self, address, is_ours, *, fetches=True):
         self.address = address = address.rstrip("/")
         self.name = shown_address(address)
         digest = hashlib.sha256(address.encode()).hexdigest()[:10]
@@ -40,7 +40,8 @@ class RemoteFolder:
         self._stopped = threading.Event()
         self._thread = None
         self._copied = {}  # of each file, what it was here and there
-        self.update()
+        if fetches:
+            self.update()
 
     def update(self):
         """Fetches what is at the address and not here."""

@@ -21,7 +21,8 @@ class RemotePath(os.PathLike):
         # What follows a `?` is of the file's address, not of its name.
         rest, mark, query = rest.partition("?")
         self._query = mark + query
-        self._path = posixpath.normpath(rest) if rest.strip("/") else rest
+        # Two slashes stay: they may be of a key, or of an address within this one.
+        self._path = _without_dots(rest.rstrip("/")) if rest.strip("/") else rest
         self._listings = {} if listings is None else listings
 
     def __fspath__(self):
@@ -45,7 +46,8 @@ class RemotePath(os.PathLike):
         name = os.fspath(name).replace(os.sep, "/")
         if is_remote(name):
             return path_of(name)
-        return self._made(posixpath.join(self._path, name.lstrip("/")))
+        name = re.sub("/+", "/", name).strip("/")
+        return self._made(f"{self._path.rstrip('/')}/{name}" if self._path else name)
 
     def _made(self, path):
         return RemotePath(f"{self._base}://{path}", self._listings)
@@ -148,8 +150,8 @@ class RemotePath(os.PathLike):
                 self._listings[key] = remote_files.find_entry(key)
             return self._listings[key]
         is_bucket = self.parent == self or self.parent.parent == self.parent
-        if is_bucket or remote_files.is_repository(key):
-            # There may be no listing of all of them.
+        # There may be no listing of all of them; and none has a folder without a name.
+        if is_bucket or remote_files.is_repository(key) or "//" in self._path:
             return remote_files.find_entry(key)
         return self.parent._entries().get(self.name)
 
@@ -159,6 +161,17 @@ class RemotePath(os.PathLike):
             found = remote_files.list_folder(str(self))
             self._listings[key] = {name: found[name] for name in sorted(found)}
         return self._listings[key]
+
+
+def _without_dots(path):
+    """A path without the parts "." and "..", of which the first part stays."""
+    parts = []
+    for part in path.split("/"):
+        if part == "..":
+            parts = parts[:-1] or parts
+        elif part != ".":
+            parts.append(part)
+    return "/".join(parts)
 
 
 def _digest(text):

@@ -23,7 +23,14 @@ from effdet_keras import cli
 from effdet_keras.extras.bulk.batch_detector import BatchDetector
 from effdet_keras.extras.bulk.merge import merge_parts
 from effdet_keras.extras.bulk.parts import Parts, row_of_error
-from effdet_keras.extras.bulk.shard import Shard, detect_shard, model_digest, sources_of
+from effdet_keras.extras.bulk.shard import (
+    Shard,
+    detect_shard,
+    model_digest,
+    settings_of,
+    sources_of,
+)
+from effdet_keras.extras.remote import files as remote_files
 from effdet_keras.predictor import Predictor
 from effdet_keras.weights.archive import write_archive
 
@@ -123,6 +130,34 @@ def test_shards_and_their_merge_are_what_one_detect_finds(
     said = command("predict", archive, images, *flags, *shard, status=1)
     assert "begun with another 'score_threshold'" in said
     assert "already exists" in command("merge", parts, f"{out}.json", status=1)
+
+
+def test_one_listing_of_a_folder_tells_the_versions_of_its_images(
+    memory, tmp_path, monkeypatch
+):
+    """Of a million images each would else cost a listing of the million."""
+    names = [f"{number}.png" for number in range(5)]
+    for name in names:
+        memory.pipe_file(f"/bucket/images/{name}", name.encode())
+    asked = []
+    for question in ("list_folder", "find_entry"):
+        real = getattr(remote_files, question)
+        monkeypatch.setattr(
+            remote_files, question, lambda a, real=real: asked.append(a) or real(a)
+        )
+
+    def look():
+        """Detects in what is new; the images, and how often the storage was asked."""
+        asked.clear()
+        finder, parts, shard = Finder(), Parts(tmp_path), Shard(1, 1)
+        sources = sources_of(["memory://bucket/images"], shard)
+        detect_shard(finder, sources, parts, shard, part_images=2)
+        return finder.seen, len(asked)
+
+    seen, count = look()
+    assert seen == names and count <= 2
+    memory.pipe_file("/bucket/images/3.png", b"another")
+    assert look() == (["3.png"], count)
 
 
 def test_inputs_and_outputs_may_be_at_addresses(archive, images, memory, command):
@@ -350,6 +385,40 @@ def test_a_model_is_known_by_its_weights_or_its_file(model, archive, tmp_path):
     digest = model_digest(exported)
     (tmp_path / "here").rename(tmp_path / "there")
     assert digest == model_digest(Predictor.load(tmp_path / "there" / "pets.tflite"))
+
+
+def test_a_model_in_a_runtime_is_known_by_its_weights(model, tmp_path):
+    """Its file was a temporary one; and a file is known whatever its name is."""
+    for package in ("onnxruntime", "tf2onnx"):
+        pytest.importorskip(package)
+    digest = model_digest(Predictor(model))
+    assert digest == model_digest(Predictor(model, runtime="onnx"))
+    other = lively_model(backbone=LITE0)
+    for weight in other.weights:
+        weight.assign(weight * 1.01)
+    assert digest != model_digest(Predictor(other, runtime="onnx"))
+    found = set()
+    for folder, one in (("here", model), ("there", other)):
+        path = tmp_path / folder / "pets[1].onnx"
+        one.export(path)
+        found.add(model_digest(Predictor.load(path)))
+        path.with_name("pets[1].int8.onnx").touch()  # another, whose name begins alike
+        found.add(model_digest(Predictor.load(path)))
+    assert len(found) == 2 and digest not in found
+
+
+def test_the_precision_of_a_runtime_is_part_of_the_settings(model):
+    for package in ("openvino", "tf2onnx"):
+        pytest.importorskip(package)
+    settings = []
+    for precision in ("float32", "bfloat16"):
+        try:
+            predictor = Predictor(model, runtime="openvino", precision=precision)
+        except ValueError as error:
+            pytest.skip(f"{error}")
+        settings.append(settings_of(BatchDetector(predictor), Shard(1, 1)))
+    assert [one.pop("precision") for one in settings] == [None, "bfloat16"]
+    assert settings[0] == settings[1]
 
 
 def test_a_batch_of_a_table_becomes_rows(model, images):

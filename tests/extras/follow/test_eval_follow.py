@@ -7,7 +7,7 @@ import time
 
 import numpy as np
 import pytest
-from support.tiny import LITE0, lively_model
+from support.tiny import LITE0, lively_model, tiny_model
 
 import effdet_keras as ek
 from effdet_keras import cli
@@ -43,6 +43,7 @@ def run(tmp_path, data):
 @pytest.fixture(autouse=True)
 def quick(monkeypatch):
     monkeypatch.setattr(following, "_PAUSE", 0.05)
+    monkeypatch.setattr(following, "_PAUSE_OF_REMOTE", 0.05)
 
 
 @pytest.fixture
@@ -114,6 +115,19 @@ def test_one_model_takes_the_weights_of_each_checkpoint(archives, data, monkeypa
     assert one.model == "another"
 
 
+def test_each_checkpoint_has_the_ranges_of_its_quantization(tmp_path):
+    model = tiny_model().quantize_aware()
+    one, found = following.OneModel(), []
+    for epoch in (1, 2):
+        for variable in model.quantization.variables:  # ranges, and steps trained
+            variable.assign(np.full(variable.shape, epoch, variable.dtype))
+        write_archive(model, path := tmp_path / f"{epoch}.keras", {"epoch": epoch})
+        one.take(path, read_archive_info(path))
+        ranges = set(one.model.quantization.ranges().values())
+        found.append((ranges, one.model.quantization.is_rounding))
+    assert found == [({(1.0, 1.0)}, True), ({(2.0, 2.0)}, True)]
+
+
 def test_it_ends_when_nothing_new_comes_and_goes_on_where_it_was(
     run, data, archives, tmp_path, stand_in, capsys, monkeypatch
 ):
@@ -134,6 +148,36 @@ def test_it_ends_when_nothing_new_comes_and_goes_on_where_it_was(
     assert "has numbers of '" in capsys.readouterr().err
     assert follow(run, data, *flags[:-1], "train") == 1
     assert "on 'valid'. Received: " in capsys.readouterr().err
+
+
+def test_a_run_at_an_address_is_followed_from_another_machine(
+    run, data, archives, tmp_path, stand_in, memory, capsys
+):
+    address, out = "memory://bucket/run", tmp_path / "found"
+    numbers = out / "numbers.jsonl"
+
+    def copy(file, name):
+        memory.pipe_file(f"/bucket/run/{name}", file.read_bytes())
+
+    def train():
+        time.sleep(0.2)  # the follower waits already
+        copy(archives / "1.keras", "archive/last.keras")
+        copy(run.path / "configuration.yaml", "configuration.yaml")
+        while not numbers.exists():
+            time.sleep(0.05)
+        copy(archives / "2.keras", "archive/last.keras")
+        run.finish(2)
+        copy(run.finished, "finished.json")
+
+    training = threading.Thread(target=train)
+    training.start()
+    command = ["eval", address, str(data), "--follow", "--timeout", "60s"]
+    assert cli.main([*command, "--out", str(out)]) == 0
+    training.join()
+    assert "Following 'memory://bucket/run'" in capsys.readouterr().out
+    assert [row["epoch"] for row in rows(out)] == [1, 2]
+    assert cli.main(command) == 1
+    assert "name a folder (--out)" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(

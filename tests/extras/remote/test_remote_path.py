@@ -55,8 +55,20 @@ def test_parts_are_those_of_pathlib():
     assert str(remote.parent) == "s3://bucket/a"
     assert str(remote.with_suffix(".txt")) == "s3://bucket/a/b.tar.txt"
     assert str(remote / "../c") == "s3://bucket/a/c"
+    assert str(remote.parent / "./x//y/../z.jpg") == "s3://bucket/a/x/z.jpg"
+    assert str(path_of("s3://bucket/a/../b/./c/")) == "s3://bucket/b/c"
     assert path_of(pathlib.Path("s3://bucket/a")) == path_of("s3://bucket/a")
     assert path_of("here/a") == pathlib.Path("here/a")
+
+
+def test_two_slashes_within_an_address_stay(memory):
+    memory.pipe_file("/bucket/a//b.jpg", b"of a sloppy upload")
+    path = path_of("memory://bucket/a//b.jpg")
+    assert path.is_file() and path.read_bytes() == b"of a sloppy upload"
+    assert local_copy(path).read_bytes() == b"of a sloppy upload"
+    archived = "https://web.archive.org/web/2020/https://foo.org/x.jpg"
+    assert str(path_of(archived)) == archived
+    assert str(path_of(archived).parent / "y.jpg") == archived.replace("x.", "y.")
 
 
 def test_one_listing_serves_a_whole_folder(cats, monkeypatch):
@@ -101,3 +113,16 @@ def test_a_presigned_address_is_asked_for_with_its_query(memory, tmp_path):
         path = RemotePath(f"{server.address}/a.txt?signature=1/2")
         assert path.name == "a.txt" and path.read_text() == "text"
         assert server.asked == ["/a.txt?signature=1/2"]
+
+
+@pytest.mark.parametrize("status", [401, 403, 405, 501])
+def test_a_server_that_refuses_to_send_headers_alone(memory, tmp_path, status):
+    """As S3 does, where an address is signed for GET."""
+    (tmp_path / "a.txt").write_text("text")
+    with web_server(tmp_path) as server:
+        server.head_status = status
+        path = path_of(f"{server.address}/a.txt?signature=1")
+        assert path.exists() and path.fetched().read_text() == "text"
+        assert path.fetched() == path.fetched()
+        with pytest.raises(FileNotFoundError):
+            path_of(f"{server.address}/none.txt").fetched()
