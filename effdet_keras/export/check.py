@@ -10,6 +10,7 @@ import pathlib
 import numpy as np
 from keras import ops
 
+from effdet_keras._internal.backend import without_tf32
 from effdet_keras._internal.whole_files import write_text
 from effdet_keras.box_ops import area
 from effdet_keras.detect.detect import image_sources, letterboxed
@@ -143,6 +144,7 @@ class ExportReport:
         return printable("\n".join(lines))
 
 
+@without_tf32()  # a card that rounds to it is further off than LIMITS allow
 def check_export(model, runtime, images, *, format, others=()):
     """Runs an exported file and the live model on the same images.
 
