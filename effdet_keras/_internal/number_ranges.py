@@ -102,12 +102,16 @@ at most 1. Received: share=0
         if low == -math.inf and high == math.inf:
             return "" if self.whole else "that is finite"
         if is_low_inside and is_high_inside:
-            return f"from {low:g} to {high:g}"
+            return f"from {low:.15g} to {high:.15g}"
         parts = []
         if low > -math.inf:
-            parts.append(f"of at least {low:g}" if is_low_inside else f"above {low:g}")
+            parts.append(
+                f"of at least {low:.15g}" if is_low_inside else f"above {low:.15g}"
+            )
         if high < math.inf:
-            parts.append(f"at most {high:g}" if is_high_inside else f"below {high:g}")
+            parts.append(
+                f"at most {high:.15g}" if is_high_inside else f"below {high:.15g}"
+            )
         return " and ".join(parts)
 
     @property
