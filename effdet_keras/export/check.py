@@ -73,6 +73,7 @@ class ExportReport:
             most by being rounded to int8 after training, the largest error first.
         advice: string, whether quantization-aware training would be worth it.
         warnings, notes: tuples of strings; notes are what to copy for the target.
+        files: tuple of strings, what the export wrote, relative to its folder.
 
     Example:
         >>> report = ExportReport(
@@ -102,6 +103,7 @@ class ExportReport:
     warnings: tuple[str, ...] = ()
     target: str | None = None
     notes: tuple[str, ...] = ()
+    files: tuple[str, ...] = ()
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Writes the report as JSON."""

@@ -469,8 +469,8 @@ def _constants(postprocess, anchors, config):
 
 # --- ONNX Runtime.
 
-# Best first, with their options. CUDA's own choice is TF32, where a card has it: faster,
-# and further off than a check could tell from a mistake.
+# Best first, with their options. CUDA's own choice is TF32, where a card has it:
+# faster, and further off than a check could tell from a mistake.
 _PROVIDERS = {"CUDAExecutionProvider": {"use_tf32": "0"}, "CPUExecutionProvider": {}}
 
 
