@@ -322,10 +322,7 @@ def hard_postprocess(postprocess, **options):
     threshold = hard.score_threshold
     if threshold is None:
         threshold = _DEFAULT_SCORE_THRESHOLD
-    elif options.get("score_threshold") is None:
-        threshold = max(threshold, 0.0)  # the model's own may be -inf
-    is_share = 0 <= threshold <= 1
-    check_argument(is_share, "score_threshold", threshold, "between 0 and 1")
+    threshold = max(threshold, 0.0)  # the model's own may be -inf
     # Across classes, an anchor can keep its best class alone: all have one box.
     top_k = hard.pre_nms_top_k if hard.per_class else 0
     # Nor does the operation know a limit for each class then.
