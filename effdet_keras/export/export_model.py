@@ -133,10 +133,10 @@ def _metrics(model, runtime, dataset, verbose):
     return numbers
 
 
-def _check_replaceable(path, is_folder, beside):
+def _check_replaceable(path, is_folder, other_files):
     """An old export may be replaced; a folder of anything else may not.
 
-    Nor may files `beside` the path that an older export to it did not write.
+    Nor may `other_files` beside the path that an older export to it did not write.
     """
     report = _report_path(path)
     if path.is_dir() and any(path.iterdir()) and not report.exists():
@@ -154,7 +154,7 @@ def _check_replaceable(path, is_folder, beside):
             "An export replaces its folder, and this process is in it. Received: "
             f"path='{path}'. Go to the folder above, and name it from there."
         )
-    others = [str(file) for file in beside if os.path.lexists(file)]
+    others = [str(file) for file in other_files if os.path.lexists(file)]
     if others and not report.exists():
         raise FileExistsError(
             f"The export to '{path}' also writes {', '.join(map(repr, others))}, which "
