@@ -260,8 +260,10 @@ def to_rgb(image):
     """The pixels of a Pillow image of any mode, uint8 `[H, W, 3]`."""
     if image.mode in _SIXTEEN_BIT:
         # Pillow's own conversion cuts everything above 255 to white.
-        grey = np.clip(np.asarray(image, dtype=np.int64), 0, 65535)
-        return _rgb_of_grey((grey + 128) // 257)  # 65535 -> 255, rounded
+        grey = np.clip(np.asarray(image), 0, 65535).astype(np.uint32)
+        grey += 128
+        grey //= 257  # 65535 -> 255, rounded; in place, as images may be large
+        return _rgb_of_grey(grey)
     if image.mode == "F":
         values = np.asarray(image)
         # What stands for "no data", such as 3.4e38, says nothing about the others.

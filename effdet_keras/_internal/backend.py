@@ -1,9 +1,10 @@
 """What depends on the backend that Keras runs on, wherever it is asked."""
 
+import contextlib
 import functools
 from collections.abc import Callable
 
-from effdet_keras._internal.optional_imports import keras
+from effdet_keras._internal.optional_imports import jax, keras, torch
 from effdet_keras._internal.optional_imports import tensorflow as tf
 from effdet_keras.errors import InvalidStateError
 
@@ -26,6 +27,40 @@ def default_jit_compile():
     if backend == "tensorflow":
         return bool(tf.config.list_logical_devices("TPU"))
     return backend == "jax"
+
+
+@contextlib.contextmanager
+def without_tf32():
+    """Within the block Keras computes float32 with all of its bits.
+
+    By default all three backends let recent graphics cards round what they multiply to
+    TF32, which has 10 of float32's 23 bits of fraction.
+    """
+    backend = keras.backend.backend()
+    if backend == "jax":
+        with jax.default_matmul_precision("highest"):  # convolutions included
+            yield
+    elif backend == "torch":
+        cudnn, cuda = torch.backends.cudnn, torch.backends.cuda
+        if hasattr(cudnn, "conv"):
+            settings, name, off = (cudnn.conv, cuda.matmul), "fp32_precision", "ieee"
+        else:  # before torch 2.9
+            settings, name, off = (cudnn, cuda.matmul), "allow_tf32", False
+        before = [getattr(setting, name) for setting in settings]
+        try:
+            for setting in settings:
+                setattr(setting, name, off)
+            yield
+        finally:
+            for setting, value in zip(settings, before):
+                setattr(setting, name, value)
+    else:
+        before = tf.config.experimental.tensor_float_32_execution_enabled()
+        try:
+            tf.config.experimental.enable_tensor_float_32_execution(False)
+            yield
+        finally:
+            tf.config.experimental.enable_tensor_float_32_execution(before)
 
 
 def compiles_each_operation() -> bool:

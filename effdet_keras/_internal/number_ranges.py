@@ -104,15 +104,15 @@ at most 1. Received: share=0
         if low == -math.inf and high == math.inf:
             return "" if self.whole else "that is finite"
         if is_low_inside and is_high_inside:
-            return f"from {low:.10g} to {high:.10g}"
+            return f"from {low:.15g} to {high:.15g}"
         parts = []
         if low > -math.inf:
             parts.append(
-                f"of at least {low:.10g}" if is_low_inside else f"above {low:.10g}"
+                f"of at least {low:.15g}" if is_low_inside else f"above {low:.15g}"
             )
         if high < math.inf:
             parts.append(
-                f"at most {high:.10g}" if is_high_inside else f"below {high:.10g}"
+                f"at most {high:.15g}" if is_high_inside else f"below {high:.15g}"
             )
         return " and ".join(parts)
 

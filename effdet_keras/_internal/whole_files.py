@@ -118,18 +118,23 @@ def atomic_folder(path):
 
 
 @contextlib.contextmanager
-def atomic_write_all(path):
-    """Gives a folder to write files and folders into, which then take their places."""
+def atomic_write_all(path, kept=()):
+    """Gives a folder to write files and folders into, which then take their places.
+
+    Of a folder `path` that is replaced, the files `kept` (relative paths) go into the
+    new one, unless it has files of these names.
+    """
     path = local_path(path, "The path of a file")
     with _hidden_beside(path) as partial:
         partial.mkdir()
         yield partial
         new = sorted(partial.iterdir(), key=lambda item: item.name == path.name)
         for item in new:
-            _put_item_in_place(item, path.with_name(item.name))
+            is_path = item.name == path.name
+            _put_item_in_place(item, path.with_name(item.name), kept if is_path else ())
 
 
-def _put_item_in_place(new, target):
+def _put_item_in_place(new, target, kept):
     if not target.is_dir():
         put_in_place(new, target)
         return
@@ -140,7 +145,22 @@ def _put_item_in_place(new, target):
     except OSError:
         put_in_place(old, target)
         raise
-    shutil.rmtree(old, ignore_errors=True)  # the new one is in place
+    # The new one is in place. An error leaves the old folder, with what is not moved.
+    for name in kept:
+        if not os.path.lexists(target / name):
+            (target / name).parent.mkdir(parents=True, exist_ok=True)
+            put_in_place(old / name, target / name)
+    shutil.rmtree(old, ignore_errors=True)
+
+
+def files_in(folder):
+    """The files and links of a folder, at any depth, as sorted relative paths."""
+    found = []
+    for place, folders, names in os.walk(folder):
+        links = [name for name in folders if os.path.islink(os.path.join(place, name))]
+        relative = pathlib.Path(place).relative_to(folder)
+        found += [(relative / name).as_posix() for name in (*names, *links)]
+    return sorted(found)
 
 
 # --- Another try where a file is held for a moment. On Windows a virus scanner or a

@@ -10,6 +10,7 @@ import pathlib
 import numpy as np
 from keras import ops
 
+from effdet_keras._internal.backend import without_tf32
 from effdet_keras._internal.whole_files import write_text
 from effdet_keras.box_ops import area
 from effdet_keras.detect.detect import image_sources, letterboxed
@@ -74,6 +75,7 @@ class ExportReport:
         suppression: string, how the file chooses boxes otherwise than the model; ""
             where it does not. What was compared is the model with this suppression.
         warnings, notes: tuples of strings; notes are what to copy for the target.
+        files: tuple of strings, what the export wrote, relative to its folder.
 
     Example:
         >>> report = ExportReport(
@@ -104,6 +106,7 @@ class ExportReport:
     target: str | None = None
     notes: tuple[str, ...] = ()
     suppression: str = ""
+    files: tuple[str, ...] = ()
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Writes the report as JSON."""
@@ -151,6 +154,7 @@ class ExportReport:
         return printable("\n".join(lines))
 
 
+@without_tf32()  # a card that rounds to it is further off than LIMITS allow
 def check_export(model, runtime, images, *, format, others=()):
     """Runs an exported file and the live model on the same images.
 

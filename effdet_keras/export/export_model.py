@@ -1,12 +1,15 @@
 """`EfficientDet.export`: writes a format, checks it, and only then puts it in place."""
 
 import dataclasses
+import json
 import os
+import pathlib
 
 import numpy as np
 
 from effdet_keras._internal.backend import require_tensorflow
-from effdet_keras._internal.whole_files import atomic_write_all, local_path
+from effdet_keras._internal.whole_files import atomic_write_all, files_in, local_path
+from effdet_keras.detect.detect import image_sources
 from effdet_keras.detect.evaluate import evaluate
 from effdet_keras.errors import InvalidValueError
 from effdet_keras.export.check import check_export
@@ -22,9 +25,9 @@ from effdet_keras.export.registry import (
     format_to_write,
     target_to_write,
 )
-from effdet_keras.export.runtime import ExportedDetector, open_runtime
+from effdet_keras.export.runtime import REPORT_NAME, ExportedDetector, open_runtime
 
-REPORT_NAME = "export_report.json"
+_SHOWN_FILES = 5
 _DRAWN_SIZES = (96, 160, 320, 480)  # pixels, of images that are drawn for a check
 
 
@@ -41,10 +44,14 @@ def export_model(
 ):
     """`EfficientDet.export`; see there."""
     path = local_path(path, "The path of an export")
+    if path.is_dir() and (path.is_symlink() or path.name in ("", "..")):
+        path = path.resolve()  # a link stays one
     if target is not None:
         chosen = target_to_write(path, target, format, options)
     else:
         chosen = format_to_write(path, format, options)
+    # None is the default, which each writer has in its own arguments.
+    options = {name: value for name, value in options.items() if value is not None}
     if chosen.needs_tensorflow(options):
         require_tensorflow(
             f"An export of {chosen.name} traces a TensorFlow graph",
@@ -55,14 +62,21 @@ def export_model(
         )
     if target is None:
         chosen.require_runtime()  # before the long work
-    _check_replaceable(path)
+    is_folder = target is not None or not chosen.ending
+    _check_replaceable(path, is_folder, () if is_folder else chosen.files_beside(path))
+    kept = _files_to_keep(path)
     if hasattr(images, "records"):  # a `DetectionDataset`
         images = _images_of_dataset(images)
+    elif images is not None and not image_sources(images)[0]:
+        raise InvalidValueError(
+            "`images` has no image, so that nothing can be compared. Give some, or "
+            "leave `images` out: four are drawn then."
+        )
     # Whether the file of a quantization-aware model will round as that does.
     of_target = "int8" if target is not None and chosen.is_int8(options) else None
     is_int8 = (options.get("precision") or of_target) == "int8"
     live = evaluated(model, quantized=is_int8)
-    with atomic_write_all(path) as folder, live as model:
+    with atomic_write_all(path, kept) as folder, live as model:
         partial = folder / path.name
         if target is not None:
             partial.mkdir()
@@ -95,7 +109,14 @@ def export_model(
             report = with_rounding(
                 report, model, runtime, evaluate, options["calibration"]
             )
-        report.save(_report_path(partial))
+        written_files = files_in(partial if is_folder else folder)
+        report_path = _report_path(partial)
+        report = dataclasses.replace(
+            report,
+            notes=(*report.notes, *_kept_note(set(kept) - set(written_files))),
+            files=(*written_files, report_path.name),
+        )
+        report.save(report_path)
     if verbose:
         print(report)
     return report
@@ -112,13 +133,54 @@ def _metrics(model, runtime, dataset, verbose):
     return numbers
 
 
-def _check_replaceable(path):
-    """An old export may be replaced; a folder of anything else may not."""
-    if path.is_dir() and any(path.iterdir()) and not _report_path(path).exists():
+def _check_replaceable(path, is_folder, other_files):
+    """An old export may be replaced; a folder of anything else may not.
+
+    Nor may `other_files` beside the path that an older export to it did not write.
+    """
+    report = _report_path(path)
+    if path.is_dir() and any(path.iterdir()) and not report.exists():
         raise FileExistsError(
             f"The folder '{path}' is not an export ('{REPORT_NAME}' is not in it), and "
             "nothing else is overwritten. Give another path."
         )
+    if is_folder and path.exists() and not path.is_dir():
+        raise FileExistsError(
+            f"'{path}' is a file, and this export is a folder. Give another path."
+        )
+    here = pathlib.Path.cwd()
+    if is_folder and path.is_dir() and path.resolve() in (here, *here.parents):
+        raise InvalidValueError(
+            "An export replaces its folder, and this process is in it. Received: "
+            f"path='{path}'. Go to the folder above, and name it from there."
+        )
+    others = [str(file) for file in other_files if os.path.lexists(file)]
+    if others and not report.exists():
+        raise FileExistsError(
+            f"The export to '{path}' also writes {', '.join(map(repr, others))}, which "
+            "is there and of no older export to this path: it is not overwritten. Give "
+            "a path with another name before the ending."
+        )
+
+
+def _files_to_keep(path):
+    """What is in the folder of an older export that the export did not write."""
+    if not path.is_dir():
+        return []
+    report = _report_path(path)
+    written = json.loads(report.read_text("utf-8")) if report.exists() else {}
+    # Reports of before have no list: then all that the new export does not write.
+    own = {REPORT_NAME, *written.get("files", ())}
+    return [name for name in files_in(path) if name not in own]
+
+
+def _kept_note(kept):
+    """What to say of files that stay in the folder: of the old model, perhaps."""
+    if not kept:
+        return ()
+    names = ", ".join(sorted(kept)[:_SHOWN_FILES])
+    more = ", ..." if len(kept) > _SHOWN_FILES else ""
+    return (f"  kept in the folder, and not of this export: {names}{more}",)
 
 
 def _report_path(path):

@@ -86,6 +86,14 @@ def write_litert(
     require(is_right, rule, input_dtype=input_dtype, precision=precision)
     _check_calibration(calibration, is_int8, model.quantization is not None)
     is_calibrated = calibration is not None
+    uses = {"calibration": calibration, "calibration_images": calibration_images}
+    is_used = is_calibrated or calibration_images == CALIBRATION_IMAGES
+    require(is_used, "`calibration_images` counts those of `calibration`", **uses)
+    rule = "`postprocess_ops` are those of detections: raw outputs have none"
+    require(not (is_raw and uses_builtin), rule, outputs=outputs)
+    rule = "`int8_scores` are of detections in `precision='int8'`"
+    is_used = is_int8 and not is_raw
+    require(is_used or not int8_scores, rule, precision=precision, outputs=outputs)
     rule = "The postprocess of LiteRT takes one image at a time: use outputs='raw'"
     require(is_raw or batch_size == 1, rule, batch_size=batch_size)
     require(not (is_raw and nms), "Raw outputs have no postprocess to set", **nms)
@@ -314,8 +322,7 @@ def hard_postprocess(postprocess, **options):
     threshold = hard.score_threshold
     if threshold is None:
         threshold = _DEFAULT_SCORE_THRESHOLD
-    is_share = 0 <= threshold <= 1
-    check_argument(is_share, "score_threshold", threshold, "between 0 and 1")
+    threshold = max(threshold, 0.0)  # the model's own may be -inf
     # Across classes, an anchor can keep its best class alone: all have one box.
     top_k = hard.pre_nms_top_k if hard.per_class else 0
     # Nor does the operation know a limit for each class then.
@@ -512,7 +519,8 @@ class LiteRTRuntime(Runtime):
         self.path = pathlib.Path(path)
         network, self.description = _opened(self.path)
         description = self.description
-        if description.outputs == "detections" and description.postprocess.per_class:
+        has_operation = _OPERATION.encode() in network  # "builtin" and raw have none
+        if has_operation and description.postprocess.per_class:
             num_threads = 1  # in `n` the operation's suppression skips class `n`
         self._interpreter = ai_edge_litert.Interpreter(
             model_content=network, num_threads=num_threads or os.cpu_count()

@@ -173,11 +173,11 @@ def divided_calibration(
     places = range(len(sources))
     if len(sources) > limit:
         chosen = evenly(places, limit)
-        left = [place for place in places if place not in set(chosen)]
-        held_back = evenly(left, CHECK_IMAGES)
+        used = set(chosen)
+        held_back = evenly([x for x in places if x not in used], CHECK_IMAGES)
     else:
         held_back = evenly(places, min(CHECK_IMAGES, len(sources) // _HELD_BACK))
-        chosen = [place for place in places if place not in set(held_back)]
+        chosen = [place for place in places if place not in held_back]  # of four
     return [sources[i] for i in chosen], [sources[i] for i in held_back]
 
 

@@ -57,7 +57,11 @@ OPTIONS: dict[str, tuple[type | None, str]] = {
     "calibration_images": (int, "how many of them are used at most, evenly spread"),
     "batch_size": (int, 'images at once; of litert above 1 for "raw" outputs only'),
     "max_detections": (int, "boxes per image at most; by default, the model's number"),
-    "score_threshold": (float, "lowest score to keep; by default, the model's own"),
+    "score_threshold": (
+        float,
+        "lowest score to keep; by default, the model's own, or where it has none 0.01 "
+        "in files of litert",
+    ),
     "iou_threshold": (float, "overlap above which a box suppresses another"),
     "per_class": (bool, "let a box suppress boxes of its own class only"),
     "max_classes_per_detection": (
@@ -156,6 +160,16 @@ class ExportFormat:
     runtime: str  # the class in `export/<name>.py`
     options: _Choices
     traces_tensorflow: bool = False  # and so cannot be written on JAX and torch
+    endings_beside: tuple[str, ...] = ()  # of files that belong to the one at the path
+
+    def files_beside(self, path: pathlib.Path) -> list[pathlib.Path]:
+        """The files that an export to this path writes beside it, without the report.
+
+        Example:
+            >>> FORMATS["openvino"].files_beside(pathlib.Path("pets.xml"))[0].name
+            'pets.bin'
+        """
+        return [path.with_suffix(ending) for ending in self.endings_beside]
 
     def needs_tensorflow(self, options: Mapping[str, Any]) -> bool:
         """Whether JAX and torch cannot write it, with these options."""
@@ -199,9 +213,17 @@ _FORMATS = (
         ".xml",
         "OpenVINORuntime",
         {**_ONNX, **_HALF},
+        endings_beside=(".bin",),
     ),
-    ExportFormat("ncnn", "ncnn", ".param", "NcnnRuntime", _HALF),
-    ExportFormat("mnn", "MNN", ".mnn", "MNNRuntime", _HALF),
+    ExportFormat(
+        "ncnn",
+        "ncnn",
+        ".param",
+        "NcnnRuntime",
+        _HALF,
+        endings_beside=(".bin", ".json"),
+    ),
+    ExportFormat("mnn", "MNN", ".mnn", "MNNRuntime", _HALF, endings_beside=(".json",)),
     ExportFormat("executorch", "ExecuTorch", ".pte", "ExecuTorchRuntime", {}),
     ExportFormat("torch", "PyTorch", ".pt2", "TorchRuntime", {"batch_size": _ANY}),
 )

@@ -27,7 +27,7 @@ from effdet_keras.detect.postprocess import (
 )
 from effdet_keras.errors import InvalidValueError, require
 from effdet_keras.evaluate.thresholds import ScoreSettings
-from effdet_keras.export.registry import format_of_file
+from effdet_keras.export.registry import FORMATS, format_of_file
 from effdet_keras.images import SPARSE, check_pixels
 from effdet_keras.network.anchors import anchors_of
 from effdet_keras.network.config import EfficientDetConfig
@@ -70,7 +70,7 @@ def open_runtime(
     precision: str = "float32",
 ) -> Runtime:
     """Opens an exported file in the runtime of its format, as `Predictor.load`."""
-    path = local_path(path, "The path of an exported model")
+    path = _file_to_open(local_path(path, "The path of an exported model"))
     format = format_of_file(path)
     runtime = format.load_runtime()
     runtime.package.require(f"Running '{path}'")
@@ -78,6 +78,48 @@ def open_runtime(
     rule = "`precision` is of OpenVINO alone"
     require(not options or format.name == "openvino", rule, path=str(path), **options)
     return runtime(path, num_threads=num_threads, **options)
+
+
+REPORT_NAME = "export_report.json"  # in the folder of an export
+COMPILED_ENDING = "_edgetpu"  # of a file's stem, which no runtime here can open
+
+
+def _file_to_open(path):
+    """The path itself, or in the folder of an export target the model's file."""
+    target, format = _target_of(path)
+    if target is None:
+        return path
+    if format not in FORMATS:
+        raise _made_for(target, path)
+    return file_of_export(path, format)
+
+
+def file_of_export(path: pathlib.Path, format: str) -> pathlib.Path:
+    """The model in what an export wrote: itself, or the file in the target's folder."""
+    ending = FORMATS[format].ending
+    if not (path.is_dir() and ending):
+        return path
+    files = sorted(path.rglob(f"*{ending}"))
+    files = [file for file in files if not file.stem.endswith(COMPILED_ENDING)]
+    return files[0] if files else path
+
+
+def _target_of(folder):
+    """The target and the format of the export in a folder; None where it has none."""
+    report = folder / REPORT_NAME
+    if not report.is_file():
+        return None, None
+    told = json.loads(report.read_text(encoding="utf-8"))
+    return told.get("target"), told.get("format")
+
+
+def _made_for(target, path):
+    """The error of a target's file that `Predictor` cannot open."""
+    return InvalidValueError(
+        f"'{path}' is of an export for {target!r}, and is damaged or made for what "
+        "runs it there alone. For `ek.Predictor` export the model without `target` "
+        "too, to a path such as 'pets.onnx'."
+    )
 
 
 def as_input(images: np.ndarray, dtype: str) -> np.ndarray:
@@ -251,6 +293,9 @@ def read_description(path, files):
 
 def damaged(path):
     """The error of a file that cannot be what was written."""
+    target, _ = _target_of(path.parent)
+    if target is not None:
+        return _made_for(target, path)
     return InvalidValueError(
         f"'{path}' is not what `EfficientDet.export` wrote, or damaged: export the "
         "model again."

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 from support.tiny import spread, tiny_model
 
+from effdet_keras._internal.optional_imports import tensorflow as tf
 from effdet_keras.box_ops import pairwise_iou
 from effdet_keras.data import DetectionDataset, from_arrays
 from effdet_keras.detect.postprocess import Postprocess
@@ -130,6 +131,19 @@ def test_other_images_count_as_well(model, tmp_path):
         checked(model, tmp_path, wrong_in_others, others=OTHERS)
     same = checked(model, tmp_path, lambda logits, _: logits, others=OTHERS)
     assert same.live_detections == report.live_detections and same.images == 6
+
+
+def test_a_graphics_card_does_not_round_to_tf32_what_is_compared(model, tmp_path):
+    rounds = tf.config.experimental.tensor_float_32_execution_enabled
+    seen = []
+
+    def spy(logits, images):
+        seen.append(rounds())
+        return logits
+
+    assert rounds()
+    checked(model, tmp_path, spy, precision="float32")
+    assert seen == [False] * len(IMAGES) and rounds()
 
 
 @pytest.mark.parametrize(

@@ -1,6 +1,8 @@
 """Exports are checked and put in place whole; tested with a stand-in for a file."""
 
 import json
+import os
+import pathlib
 import sys
 
 import keras
@@ -9,9 +11,10 @@ import pytest
 from support.tiny import lively_model
 
 from effdet_keras import predictor as in_runtime
+from effdet_keras._internal.whole_files import files_in
 from effdet_keras.export import export_model as module
 from effdet_keras.export.network import evaluated
-from effdet_keras.export.registry import ExportFormat
+from effdet_keras.export.registry import FORMATS, ExportFormat
 from effdet_keras.export.runtime import describe
 
 pytestmark = pytest.mark.tensorflow
@@ -42,10 +45,15 @@ def model():
 def export(model, monkeypatch):
     """Exports into a file of text, by a runtime that may be off by `error`."""
 
-    def run(path, text="new", error=0.0, fail=False, model=model):
+    def run(path, text="new", error=0.0, fail=False, model=model, images=IMAGES):
         def write(model, path, **options):
             run.biases.append(np.array(model.get_layer("class_net").predict_conv.bias))
-            path.write_text(text)
+            if path.suffix:
+                path.write_text(text)
+            else:
+                (path / "1").mkdir(parents=True)
+                (path / "1" / f"{text}.pb").write_text(text)
+                (path / "labels.txt").write_text(text)
             if fail:
                 raise KeyboardInterrupt
 
@@ -53,7 +61,7 @@ def export(model, monkeypatch):
         monkeypatch.setattr(
             module, "open_runtime", lambda path: LiveRuntime(model, path, error)
         )
-        return model.export(path, images=IMAGES, verbose=0)
+        return model.export(path, images=images, verbose=0)
 
     run.biases = []  # of the models that were written
     return run
@@ -102,6 +110,81 @@ def test_a_folder_of_other_things_is_not_touched(model, tmp_path):
     with pytest.raises(FileExistsError, match=r"is not an export.*another path"):
         model.export(folder)
     assert contents(folder) == {"cat.jpg": "meow"}
+
+
+def files(folder):
+    """What a folder holds at any depth, hidden files and the report's text left out."""
+    found = {name: (folder / name).read_text() for name in files_in(folder)}
+    return {n: text for n, text in found.items() if n != "export_report.json"}
+
+
+def test_a_second_export_to_a_folder_keeps_what_an_export_did_not_write(
+    export, tmp_path
+):
+    path = tmp_path / "pets"
+    assert export(path, "old").files == ("1/old.pb", "labels.txt", "export_report.json")
+    for name in ("1/model.plan", "2/model.onnx", "pets.tflite"):
+        (path / name).parent.mkdir(exist_ok=True)
+        (path / name).write_text("mine")
+    report = export(path, "new")
+    mine = dict.fromkeys(("1/model.plan", "2/model.onnx", "pets.tflite"), "mine")
+    assert files(path) == {"1/new.pb": "new", "labels.txt": "new", **mine}
+    assert report.notes[-1].endswith(": 1/model.plan, 2/model.onnx, pets.tflite")
+    # A third still knows whose they are; and reports of before had no list.
+    written = json.loads((path / "export_report.json").read_text())
+    del written["files"]
+    (path / "export_report.json").write_text(json.dumps(written))
+    export(path, "third")
+    kept = {"1/new.pb": "new", **mine}
+    assert files(path) == {"1/third.pb": "third", "labels.txt": "third", **kept}
+    assert os.listdir(tmp_path) == ["pets"]  # and no hidden folder
+
+
+def test_files_beside_the_path_are_not_replaced_but_those_of_an_older_export(
+    export, tmp_path
+):
+    (tmp_path / "pets.bin").write_text("mine")
+    with pytest.raises(FileExistsError, match="pets.bin', which is there"):
+        export(tmp_path / "pets.xml")
+    assert contents(tmp_path) == {"pets.bin": "mine"} and not export.biases
+    export(tmp_path / "cats.xml", "old")
+    (tmp_path / "cats.bin").write_text("of the export")
+    export(tmp_path / "cats.xml", "new")
+    (tmp_path / "pets.json").write_text("mine")
+    for format, ending, taken in (("ncnn", "param", "bin"), ("mnn", "mnn", "json")):
+        path = tmp_path / f"pets.{ending}"
+        beside = FORMATS[format].files_beside(path)
+        with pytest.raises(FileExistsError, match=f"pets.{taken}'.*, which is there"):
+            module._check_replaceable(path, False, beside)
+
+
+def test_a_link_to_a_folder_stays_one(export, tmp_path):
+    export(tmp_path / "v1", "old")
+    (tmp_path / "latest").symlink_to("v1")
+    export(tmp_path / "latest", "new")
+    assert files(tmp_path / "v1") == {"1/new.pb": "new", "labels.txt": "new"}
+    assert (tmp_path / "latest").readlink() == pathlib.Path("v1")
+    assert sorted(os.listdir(tmp_path)) == ["latest", "v1"]
+
+
+def test_a_file_is_not_replaced_by_a_folder_nor_the_folder_this_process_is_in(
+    export, tmp_path, monkeypatch
+):
+    (tmp_path / "pets").write_text("mine")
+    with pytest.raises(FileExistsError, match="pets' is a file"):
+        export(tmp_path / "pets")
+    (tmp_path / "out").mkdir()
+    monkeypatch.chdir(tmp_path / "out")
+    for path in (".", "../out"):
+        with pytest.raises(ValueError, match="this process is in it.*path="):
+            export(pathlib.Path(path))
+    assert contents(tmp_path / "out") == {} and not export.biases
+
+
+def test_no_images_are_no_check(export, tmp_path):
+    with pytest.raises(ValueError, match="`images` has no image"):
+        export(tmp_path / "pets.onnx", images=[])
+    assert not list(tmp_path.iterdir())
 
 
 @pytest.mark.parametrize(

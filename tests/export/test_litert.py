@@ -13,7 +13,7 @@ from support.tiny import LITE0, spread, tiny_model
 from effdet_keras.data import from_arrays
 from effdet_keras.detect.postprocess import Postprocess
 from effdet_keras.export.check import check_export
-from effdet_keras.export.litert import LiteRTRuntime, write_litert
+from effdet_keras.export.litert import LiteRTRuntime, hard_postprocess, write_litert
 from effdet_keras.export.network import calibration_inputs
 from effdet_keras.export.runtime import open_runtime
 from effdet_keras.model.efficientdet import EfficientDet
@@ -180,6 +180,34 @@ def test_suppression_per_class_loses_no_class(written, model, images):
     assert report.matched == report.live_detections > 20
 
 
+@pytest.mark.parametrize(
+    ("ops", "per_class", "threads"),
+    [("custom", True, 1), ("custom", False, 4), ("builtin", True, 4)],
+)
+def test_only_what_the_operation_loses_is_left_to_one_thread(
+    written, monkeypatch, ops, per_class, threads
+):
+    given = {} if ops == "builtin" else {"per_class": per_class}
+    path = written(postprocess_ops=ops, score_threshold=0.02, **given)
+    seen = []
+
+    def spy(**options):
+        seen.append(options["num_threads"])
+        return Interpreter(**options)
+
+    monkeypatch.setattr("ai_edge_litert.interpreter.Interpreter", spy)
+    assert open_runtime(path, num_threads=4).description.postprocess.per_class == (
+        per_class
+    )
+    assert seen == [threads]
+
+
+def test_a_lowest_score_of_the_model_below_0_is_0_in_the_file():
+    for own, expected in ((-np.inf, 0.0), (None, 0.01), (0.3, 0.3)):
+        postprocess = Postprocess(method="hard", score_threshold=own)
+        assert hard_postprocess(postprocess).score_threshold == expected
+
+
 def without_clip(runtime):
     postprocess = dataclasses.replace(runtime.description.postprocess, clip=False)
     runtime.description = dataclasses.replace(
@@ -281,6 +309,10 @@ INT8 = {"precision": "int8", "calibration": ["x"]}
         ({"max_classes_per_detection": 2, "outputs": "raw"}, "alone"),
         ({"max_classes_per_detection": 2, "postprocess_ops": "builtin"}, "alone"),
         ({"detections_per_class": 2}, "give that too"),
+        ({"calibration_images": 5}, "counts those of `calibration`"),
+        ({"outputs": "raw", "postprocess_ops": "builtin"}, "raw outputs have none"),
+        ({"int8_scores": True}, "`int8_scores` are of .*'float32'"),
+        ({**INT8, "outputs": "raw", "int8_scores": True}, "`int8_scores` are of"),
     ],
 )
 def test_wrong_options_are_told_before_any_work(tmp_path, model, options, message):

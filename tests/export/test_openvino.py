@@ -8,6 +8,7 @@ import pytest
 from support.tiny import lively_model
 
 from effdet_keras.detect.postprocess import Postprocess
+from effdet_keras.export.registry import FORMATS
 from effdet_keras.export.runtime import open_runtime
 
 # test_every_format.py runs such files in short tests as well.
@@ -38,6 +39,8 @@ def path(model, images, tmp_path_factory):
     report = model.export(path, images=list(images), verbose=0)
     assert report.live_detections > 30
     assert report.matched == report.live_detections
+    (weights,) = FORMATS["openvino"].files_beside(path)
+    assert report.files[:2] == (weights.name, path.name)
     return path
 
 

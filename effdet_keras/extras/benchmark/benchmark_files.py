@@ -21,10 +21,15 @@ from effdet_keras.detect.detect import load_rgb
 from effdet_keras.detect.evaluate import image_results
 from effdet_keras.errors import InvalidValueError, check_choice, reason_of
 from effdet_keras.export.check import size_of
-from effdet_keras.export.export_model import REPORT_NAME
 from effdet_keras.export.network import evenly
 from effdet_keras.export.registry import FORMATS, TARGETS
-from effdet_keras.export.runtime import ExportedDetector, Runtime, open_runtime
+from effdet_keras.export.runtime import (
+    REPORT_NAME,
+    ExportedDetector,
+    Runtime,
+    file_of_export,
+    open_runtime,
+)
 from effdet_keras.extras.analysis.compare import compare_detectors
 from effdet_keras.extras.benchmark.files_report import FileNumbers, FilesReport
 from effdet_keras.extras.targets.frigate import FLOAT_DETECTORS
@@ -35,7 +40,6 @@ _TIMED_IMAGES = 8  # at most, of the dataset
 LIVE_NAME = "live model"
 NOT_TIMED = "not timed"
 _LIVE_FILE = "live.keras"
-_COMPILED = "_edgetpu"  # what no runtime here can open
 _NO_CALIBRATION = (
     "int8 needs images to calibrate with, other than those that it is measured on: "
     "give a dataset with a training split, or `calibration`"
@@ -225,15 +229,6 @@ def _takes_calibration(candidate, model):
     takes_learned = target is None or TARGETS[target].takes_int8
     has_learned = takes_learned and model.quantization is not None
     return candidate.needs_calibration and not has_learned
-
-
-def file_of_export(path: pathlib.Path, format: str) -> pathlib.Path:
-    """The model in what an export wrote: itself, or the file in the target's folder."""
-    ending = FORMATS[format].ending
-    if not (path.is_dir() and ending):
-        return path
-    files = sorted(path.rglob(f"*{ending}"))
-    return next(file for file in files if not file.stem.endswith(_COMPILED))
 
 
 def write_images(data: Any, folder: pathlib.Path) -> pathlib.Path:

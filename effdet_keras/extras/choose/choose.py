@@ -53,12 +53,15 @@ from effdet_keras.errors import (
 )
 from effdet_keras.export.drawn_weights import draw_weights
 from effdet_keras.export.registry import FORMATS, TARGETS
-from effdet_keras.export.runtime import ExportedDetector, open_runtime
+from effdet_keras.export.runtime import (
+    ExportedDetector,
+    file_of_export,
+    open_runtime,
+)
 from effdet_keras.extras.benchmark.benchmark_files import (
     Candidate,
     candidates,
     file_megabytes,
-    file_of_export,
     time_file,
     write_images,
 )

@@ -114,10 +114,13 @@ def run(
             f"{made_only[0]} is for a model that is new, and MODEL, '{archive}', is "
             "one that is there: leave one of the two out."
         )
-    dataset = _read(data, split, format)
+    configuration = RunConfiguration().replace(**fields)
+    has_segmentation = "segmentation" in configuration.model_config.get("heads", ())
     if archive is not None:
         tested = EfficientDet.from_archive(archive)
-    else:  # as a run would make it for this dataset
+        has_segmentation = tested.config.has_segmentation
+    dataset = _read(data, split, format, has_segmentation)
+    if archive is None:  # as a run would make it for this dataset
         if not training:
             fields.setdefault("weights", None)
         if all(record.usable().is_crowd.all() for record in dataset.records):
@@ -132,17 +135,20 @@ def run(
     return 0 if report.ok else 1
 
 
-def _read(data, split, format):
+def _read(data, split, format, masks):
     """The images to test with; the stages say what is wrong with them."""
-    from effdet_keras.data.any_format import find, load, load_splits
+    from effdet_keras.data.any_format import FORMATS, find, load, load_splits
 
     with warnings.catch_warnings(action="ignore"):
-        if split is None and "train" in find(data, format).readers:
+        found = find(data, format)
+        masks = masks and FORMATS[found.format].has_masks
+        options: dict = {"format": format, "on_error": "skip", "masks": masks}
+        if split is None and "train" in found.readers:
             split = "train"
         if split is None:
-            return load(data, format=format, on_error="skip")
+            return load(data, **options)
         # With the others, so that labels are those of a training on all of it.
-        splits = load_splits(data, format=format, on_error="skip")
+        splits = load_splits(data, **options)
     expected = f"one of {list(splits)}, the splits of '{data}'"
     check_argument(split in splits, "--split", split, expected)
     return splits[split]

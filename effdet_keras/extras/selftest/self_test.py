@@ -7,6 +7,7 @@ import functools
 import keras
 import numpy as np
 
+from effdet_keras._internal.number_ranges import check_whole_number
 from effdet_keras.data.dataset import DetectionDataset, count_of
 from effdet_keras.detect.evaluate import category_ids_in_dataset, evaluate
 from effdet_keras.errors import EffDetError
@@ -38,6 +39,10 @@ STEPS = 400  # at most
 _STEPS_BETWEEN = 25  # from one evaluation to the next
 _RATE = 3e-3
 _OVERFITTING = "overfitting"
+_NO_MASKS = (
+    f"{_OVERFITTING} is left out: a model with a segmentation head also learns masks, "
+    "and the dataset has none (`from_coco(..., masks=True)`, `dataset.with_masks`)"
+)
 
 
 def self_test(
@@ -68,7 +73,8 @@ def self_test(
     Args:
         dataset: `DetectionDataset`, of the classes of the model.
         model: `EfficientDet`; a copy of it is trained, and what is frozen stays so.
-        training: bool, whether to do the last stage, which takes minutes.
+        training: bool, whether to do the last stage, which takes minutes. With a
+            segmentation head it needs a dataset with masks.
         num_images: int, how many images to follow, drawn at random; None for all.
         steps: int, of the training at most.
         run_eagerly: bool, whether not to compile its step.
@@ -80,7 +86,8 @@ def self_test(
         and `verdict()`, one sentence. `print` shows it all.
 
     Raises:
-        ValueError: If the dataset has other classes than the model.
+        ValueError: If the dataset has other classes than the model, or a number is
+            below 1.
         ImportError: If TensorFlow is not installed, which the input pipeline needs.
 
     Example:
@@ -93,6 +100,8 @@ def self_test(
         >>> report.ok, len(report.stages), report.stages[0].name
         (True, 9, 'scoring')
     """
+    check_whole_number("num_images", num_images, "[1, inf)", others=(None,))
+    check_whole_number("steps", steps, "[1, inf)")
     dataset = _in_classes_of(model, dataset)
     if num_images is not None and num_images < len(dataset):
         drawn = np.random.default_rng(0).permutation(len(dataset))[:num_images]
@@ -101,6 +110,7 @@ def self_test(
             dataset.class_names,
             dataset.category_ids,
             problems=dataset.problems,  # which `subset` leaves out
+            seg_class_names=dataset.seg_class_names,
         )
     stages: list[SelfTestStage] = []
 
@@ -110,6 +120,11 @@ def self_test(
             print(stage, flush=True)
 
     usable = follow_boxes(dataset, model.config, add)
+    lacks_masks = not all(record.has_mask for record in dataset.records)
+    if training and model.config.has_segmentation and lacks_masks:
+        training = False
+        if verbose:
+            print(_NO_MASKS, flush=True)
     if training and usable is not None:
         options = {"steps": steps, "run_eagerly": run_eagerly, "verbose": verbose}
         add(_overfit(dataset, model, usable, **options))
@@ -221,7 +236,8 @@ def _learn(model, dataset, steps, verbose):
         flush=True,
     )
     images, truth = next(iter(model.batches(dataset, len(dataset), training=False)))
-    truth = {name: truth[name] for name in ("boxes", "labels")}
+    names = ("boxes", "labels", "masks")
+    truth = {name: truth[name] for name in names if name in truth}
     losses, numbers = [], {"AP": 0.0}
     while len(losses) < steps and numbers["AP"] < LEARNED:
         for _ in range(min(_STEPS_BETWEEN, steps - len(losses))):

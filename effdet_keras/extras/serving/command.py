@@ -37,7 +37,8 @@ class Limits:
     """
 
     max_bytes: int = whole_number(10_000_000, "[1, inf)")
-    max_pixels: int = whole_number(25_000_000, "[1, inf)")
+    # At most what Pillow decodes, `PIL.Image.MAX_IMAGE_PIXELS`.
+    max_pixels: int = whole_number(25_000_000, "[1, 89478485]")
     max_side: int = whole_number(16_384, "[1, inf)")
     max_batch: int = whole_number(8, "[1, inf)")
     max_wait: float = number(0.005, "[0, inf)")
@@ -84,7 +85,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         type=int,
         default=argparse.SUPPRESS,
         metavar="N",
-        help="most pixels of an image (25,000,000)",
+        help="most pixels of an image, up to 89,478,485 (25,000,000)",
     )
     parser.add_argument(
         "--max-side",

@@ -100,12 +100,17 @@ class DetectionService:
 
 
 class Engine:
-    """Detects in batches of 1, 2, 4, ... images, so that few sizes are compiled."""
+    """Detects in batches of 1, 2, 4, ... images, so that few sizes are compiled.
+
+    An exported file with a batch size of its own gets the images as they come.
+    """
 
     def __init__(self, predictor, max_batch, calibrated=False):
         self.detector, self._calibrated = predictor.detector, calibrated
+        runtime = getattr(self.detector, "runtime", None)  # of an exported file
+        self._is_fixed = runtime is not None and bool(runtime.description.batch_size)
         sizes = [1]
-        while sizes[-1] < max_batch:
+        while sizes[-1] < max_batch and not self._is_fixed:
             sizes.append(min(2 * sizes[-1], max_batch))
         self._sizes = sizes
 
@@ -126,7 +131,9 @@ class Engine:
         return self._preprocess(decode_image(data, **limits.decoding), rule)
 
     def detect(self, items: list[PreprocessedImage]) -> list[Detections]:
-        rows = next(size for size in self._sizes if size >= len(items))
+        rows = len(items)
+        if not self._is_fixed:
+            rows = next(size for size in self._sizes if size >= rows)
         found = detect_preprocessed(self.detector, items, rows)
         # What was found in the padding beside an image has no area in it.
         return [some[has_area(some.boxes)] for some in found]

@@ -119,10 +119,14 @@ def _write_int8(model, folder, path, detector, score_threshold, options):
         max_detections=_MAX_DETECTIONS,
         score_threshold=score_threshold,
         int8_scores=is_edge_tpu,
+        # Frigate's interpreters have several threads, in which LiteRT's suppression of
+        # each class by itself loses a class.
+        per_class=False,
         **options,
     )
     notes = compile_for_edge_tpu(folder, path) if is_edge_tpu else ()
-    return Written(folder / MODEL_NAME, "litert", notes)
+    note = "a box suppresses boxes of all classes, unlike with 'openvino' and 'onnx'"
+    return Written(folder / MODEL_NAME, "litert", (*notes, f"  {note}"))
 
 
 def _refuse_calibration(detector, options):

@@ -141,8 +141,11 @@ def _calibration_pixels(model, calibration, limit):
         )
     limit = CALIBRATION_IMAGES if limit is None else limit
     check_calibration(calibration, limit)
-    inputs = [read() for read in calibration_inputs(model.config, calibration, limit)]
-    return np.stack(inputs).round().astype("uint8")
+    inputs = calibration_inputs(model.config, calibration, limit)
+    pixels = np.empty((len(inputs), *model.config.image_size, 3), "uint8")
+    for place, read in enumerate(inputs):
+        pixels[place] = read().round()
+    return pixels
 
 
 def _written(model, folder, path, target, compiler, settings):

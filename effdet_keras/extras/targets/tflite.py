@@ -12,6 +12,7 @@ from effdet_keras.export.runtime import labels_of
 MODEL_NAME, COMPILED_NAME = "model.tflite", "model_edgetpu.tflite"
 _COMPILER = "edgetpu_compiler"
 # Lite4 has 15 million parameters: nothing of it would stay in the 8 MB of the chip.
+_ACTIVATIONS = "relu", "relu6"
 _BACKBONES = tuple(f"efficientnet-lite{size}" for size in ("0", "1", "2", "3", "-tiny"))
 
 
@@ -52,11 +53,13 @@ def write_coral(model, folder, path, **options):
 def require_edge_tpu_model(model, target):
     """Refuses what the Edge TPU cannot run."""
     require_detection_alone(model, target)
-    if model.config.backbone not in _BACKBONES:
+    backbone, activation = model.config.backbone, model.config.activation
+    if backbone not in _BACKBONES or activation not in _ACTIVATIONS:
         raise InvalidValueError(
             f"`target={target!r}` takes EfficientDet-Lite0 to Lite3: others do not fit "
             "the Edge TPU's 8 MB, or use activations that it does not have. Received: "
-            f"backbone={model.config.backbone!r}. Train `efficientdet-lite0`."
+            f"backbone={backbone!r}, activation={activation!r}. Train "
+            "`efficientdet-lite0`."
         )
 
 

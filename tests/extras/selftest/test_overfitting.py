@@ -1,10 +1,12 @@
 """The last stage: a model that can learn learns four images by heart."""
 
+import dataclasses
+
 import numpy as np
 import pytest
-from support.tiny import EAGER, tiny_model
+from support.tiny import BOTH_HEADS, EAGER, tiny_model
 
-from effdet_keras.data import from_arrays
+from effdet_keras.data import DetectionDataset, from_arrays
 from effdet_keras.extras.selftest.self_test import (
     check_overfitting,
     choose_images,
@@ -74,6 +76,31 @@ def test_fewer_images_can_be_followed():
     options = {"training": False, "verbose": False}
     report = self_test(dataset(4), tiny_model(), num_images=3, **options)
     assert "3 boxes of 3 images" in str(report.stages[0])
+
+
+@pytest.mark.parametrize(
+    "options", [{"steps": 0}, {"num_images": 0}, {"num_images": -1}]
+)
+def test_counts_below_one_are_refused(options):
+    (name,) = options
+    with pytest.raises(ValueError, match=f"`{name}` must be .*at least 1"):
+        self_test(dataset(), tiny_model(), verbose=False, **options)
+
+
+def test_a_segmentation_head_learns_masks_where_there_are_any(tmp_path, capsys):
+    model, data = tiny_model(heads=BOTH_HEADS), dataset()
+    options = {"steps": 1, "run_eagerly": EAGER}
+    report = self_test(data, model, **options)
+    assert "overfitting" not in [stage.name for stage in report.stages]
+    assert "the dataset has none" in capsys.readouterr().out and report.ok
+    masks = np.zeros((64, 64), "uint8")
+    records = [dataclasses.replace(record, mask=masks) for record in data.records]
+    data = DetectionDataset(
+        records, data.class_names, data.category_ids, seg_class_names=tuple("abcd")
+    )
+    report = self_test(data, model, verbose=False, **options)
+    assert report.stages[-1].name == "overfitting"
+    assert "after 1 steps" in report.stages[-1].detail
 
 
 def test_labels_follow_the_names_of_the_model():

@@ -3,6 +3,7 @@
 import asyncio
 import io
 import threading
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -261,6 +262,34 @@ class InPadding:
             "labels": np.zeros((count, 2), "int32"),
             "num_detections": np.full(count, 2, "int32"),
         }
+
+
+def test_a_file_with_a_batch_of_its_own_is_not_filled_up():
+    detector, ran = InPadding(), []
+    description = SimpleNamespace(batch_size=1)
+    detector.runtime = SimpleNamespace(description=description)
+    detect = detector.predict_on_batch
+
+    def counted(images, *more):
+        ran.append(len(images))
+        return detect(images, *more)
+
+    detector.predict_on_batch = counted
+    engine = Engine(Predictor(detector), 8)
+    engine.warm_up()
+    item = engine.prepare(encoded(np.zeros((30, 90, 3), "uint8")), 0.0, LIMITS)
+    assert len(engine.detect([item] * 5)) == 5
+    assert ran == [1, 5]
+    description.batch_size = None
+    assert len(Engine(Predictor(detector), 8).detect([item] * 5)) == 5
+    assert ran == [1, 5, 8]
+
+
+def test_more_pixels_than_pillow_decodes_cannot_be_asked_for():
+    assert Image.MAX_IMAGE_PIXELS == 89_478_485
+    assert Limits(max_pixels=89_478_485).max_pixels
+    with pytest.raises(ValueError, match="`max_pixels` must be .*89478485"):
+        Limits(max_pixels=200_000_000)
 
 
 def test_what_is_found_beside_the_image_is_left_out():

@@ -14,6 +14,7 @@ from support.tiny import BOTH_HEADS, tiny_model
 import effdet_keras as ek
 from effdet_keras.export import mnn as mnn_format
 from effdet_keras.export import ncnn as ncnn_format
+from effdet_keras.export.registry import FORMATS
 from effdet_keras.export.runtime import open_runtime
 from effdet_keras.extras.targets.detector import write_detector
 
@@ -221,7 +222,9 @@ def test_a_damaged_mnn_file_is_told(exported, tmp_path):
 def test_a_segmentation_head_is_an_output_of_mnn(tmp_path):
     pytest.importorskip("MNN")
     model = tiny_model(heads=BOTH_HEADS)
-    model.export(tmp_path / "both.mnn", verbose=0)
+    report = model.export(tmp_path / "both.mnn", verbose=0)
+    beside = [path.name for path in FORMATS["mnn"].files_beside(tmp_path / "both.mnn")]
+    assert sorted(report.files)[:2] == sorted(["both.mnn", *beside])
     assert_raw_outputs(tmp_path / "both.mnn", model, 1e-4)
 
 

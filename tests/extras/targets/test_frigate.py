@@ -13,6 +13,7 @@ from support.tiny import spread, tiny_model
 import effdet_keras as ek
 from effdet_keras.detect.postprocess import Postprocess
 from effdet_keras.export.registry import TARGETS
+from effdet_keras.export.runtime import open_runtime
 from effdet_keras.extras.targets import frigate
 
 pytestmark = pytest.mark.tensorflow
@@ -67,6 +68,9 @@ def test_tflite_gives_outputs_labels_and_configuration(exported, image):
     assert (folder / "labelmap.txt").read_text() == "0 cat\n1 dog\n2 bird\n"
     report = json.loads((folder / "export_report.json").read_text())
     assert (folder / "frigate.yml").read_text() in report["notes"]
+    of_file = open_runtime(folder / "model.tflite").description.postprocess
+    assert not of_file.per_class  # the page and the notes say so
+    assert "boxes of all classes" in " ".join(report["notes"])
     # As frigate/detectors/plugins/cpu_tfl.py reads the file.
     interpreter = litert.Interpreter(str(folder / "model.tflite"))
     interpreter.allocate_tensors()

@@ -168,6 +168,38 @@ def test_triton_gets_a_repository_whose_configuration_fits_the_file(exported):
         assert [int(d) for d in dims.split(",")] == (tensor.shape[1:] or [1])
 
 
+def test_a_predictor_opens_the_folder_of_a_target(exported, model, image):
+    pytest.importorskip("onnxruntime")
+    found = ek.Predictor.load(exported("triton")).detect(image, 0.5)
+    expected = model.detect(image, 0.5)
+    assert len(expected) > 3
+    np.testing.assert_array_equal(found.labels, expected.labels)
+
+
+@pytest.mark.parametrize(
+    ("target", "format", "file"),
+    [
+        ("hailo", "hailo", ""),
+        ("frigate", "onnx", ""),
+        ("imx500", "imx500", "model.onnx"),
+    ],
+)
+def test_a_predictor_says_of_what_target_a_file_is(tmp_path, target, format, file):
+    pytest.importorskip("onnxruntime")
+    (tmp_path / "model.onnx").write_bytes(b"without a checksum")
+    told = json.dumps({"target": target, "format": format})
+    (tmp_path / "export_report.json").write_text(told)
+    with pytest.raises(ValueError, match=f"export for '{target}'.*without `target`"):
+        ek.Predictor.load(tmp_path / file)
+
+
+def test_an_option_of_none_is_the_default(model, tmp_path):
+    pytest.importorskip("onnxruntime")
+    options = {"target": "triton", "max_batch_size": None, "verbose": 0}
+    model.export(tmp_path / "pets", **options)
+    assert "max_batch_size: 8\n" in (tmp_path / "pets" / "config.pbtxt").read_text()
+
+
 @pytest.mark.parametrize("target", TARGETS)
 def test_every_command_of_a_page_is_one_that_the_target_takes(target, monkeypatch):
     """The first is run above, where the target is tested."""
@@ -244,6 +276,8 @@ def test_targets_of_boxes_refuse_a_segmentation_head(tmp_path, target):
 def test_the_edge_tpu_refuses_other_backbones(tmp_path, target, backbone):
     message = refused(target, tmp_path, backbone=backbone)
     assert "Lite0 to Lite3" in message and backbone in message
+    message = refused(target, tmp_path, activation="swish")
+    assert "activation='swish'" in message
 
 
 @pytest.mark.parametrize(
