@@ -325,7 +325,11 @@ class ModelWeights:
             >>> report.new[0].reason, report.new[0].carried
             ('the file has 2 classes, the model 3', ('dog',))
         """
-        from effdet_keras.weights.pretrained import check_own_network, load_source
+        from effdet_keras.weights.pretrained import (
+            check_boxes_are_known,
+            check_own_network,
+            load_source,
+        )
         from effdet_keras.weights.read_weights import read_weights, with_class_names
 
         check_own_network(self, "load weights of other files", "load_weights")
@@ -340,6 +344,7 @@ class ModelWeights:
         )
         if class_names is not None:
             source = with_class_names(source, class_names)
+        check_boxes_are_known(self, source, checkpoint_type)
         return load_source(
             self,
             source,
