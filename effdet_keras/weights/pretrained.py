@@ -12,6 +12,7 @@ from effdet_keras._internal.remote_path import local_copy
 from effdet_keras._internal.weights_h5 import warn_unless_finite
 from effdet_keras._internal.whole_files import is_remote, put_in_place, shown_address
 from effdet_keras.errors import InvalidValueError
+from effdet_keras.labels import extend_category_ids
 from effdet_keras.network.config import MODEL_NAMES, EfficientDetConfig
 from effdet_keras.weights.archive import (
     DamagedFileError,
@@ -72,7 +73,17 @@ def config_for_weights(name, source, *, class_names, category_ids, overrides):
     if class_names is None and config.num_classes == num_classes:
         class_names = source.class_names
         category_ids = category_ids or source.category_ids
+    elif category_ids is None:
+        category_ids = _ids_with_new_classes(source, class_names)
     return config, class_names, category_ids
+
+
+def _ids_with_new_classes(source, class_names):
+    """Category ids where all classes of a file are kept: theirs, and unused ones."""
+    known = dict(zip(source.class_names or (), source.category_ids or ()))
+    if not known or not known.keys() <= {*(class_names or ())}:
+        return None
+    return tuple(extend_category_ids(class_names, known))
 
 
 def _check_name(name, name_in_file, source):
