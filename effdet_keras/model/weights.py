@@ -130,7 +130,7 @@ class ModelWeights:
             class_names=class_names,
             category_ids=category_ids,
             seg_class_names=seg_class_names if config.has_segmentation else None,
-            postprocess=postprocess and Postprocess(**postprocess),
+            postprocess=postprocess and Postprocess.from_config(postprocess),
             dtype=dtype,
         )
         if source is not None:
