@@ -58,6 +58,7 @@ def run(
 ) -> None:
     """Reads weights of any known kind and writes them as another."""
     keras.require("`effdet-keras import`")
+    from effdet_keras.detect.postprocess import Postprocess
     from effdet_keras.model.efficientdet import EfficientDet
     from effdet_keras.weights.archive import write_archive
     from effdet_keras.weights.identify import identify
@@ -84,7 +85,12 @@ def run(
     config, class_names, category_ids = config_for_weights(
         model or names[0], weights, class_names=None, category_ids=None, overrides={}
     )
-    network = EfficientDet(config, class_names=class_names, category_ids=category_ids)
+    network = EfficientDet(
+        config,
+        class_names=class_names,
+        category_ids=category_ids,
+        postprocess=weights.postprocess and Postprocess.from_config(weights.postprocess),
+    )
     load_source(network, weights, skip_mismatch=skip_mismatch, verbose=1)
     if out.suffix == ".keras":
         write_archive(network, out)

@@ -143,7 +143,7 @@ class ModelExports:
             "activations are fixed. Make the model with `EfficientDet.from_preset`"
         )
         require(self.features is None, rule, features=self.features)
-        other = copied(self, {"activation": name})
+        other = copied(self, {"activation": name, "backbone_activation": None})
         if self.settings is not None:
             other.compile_from_config(refining_config(self))
         return other

@@ -130,7 +130,7 @@ class ModelWeights:
             class_names=class_names,
             category_ids=category_ids,
             seg_class_names=seg_class_names if config.has_segmentation else None,
-            postprocess=postprocess and Postprocess(**postprocess),
+            postprocess=postprocess and Postprocess.from_config(postprocess),
             dtype=dtype,
         )
         if source is not None:
@@ -325,7 +325,11 @@ class ModelWeights:
             >>> report.new[0].reason, report.new[0].carried
             ('the file has 2 classes, the model 3', ('dog',))
         """
-        from effdet_keras.weights.pretrained import check_own_network, load_source
+        from effdet_keras.weights.pretrained import (
+            check_boxes_are_known,
+            check_own_network,
+            load_source,
+        )
         from effdet_keras.weights.read_weights import read_weights, with_class_names
 
         check_own_network(self, "load weights of other files", "load_weights")
@@ -340,6 +344,7 @@ class ModelWeights:
         )
         if class_names is not None:
             source = with_class_names(source, class_names)
+        check_boxes_are_known(self, source, checkpoint_type)
         return load_source(
             self,
             source,

@@ -9,6 +9,7 @@ from typing import NamedTuple
 
 import keras
 
+from effdet_keras.errors import check_argument
 from effdet_keras.network.layers import (
     BatchNormOptions,
     ConfiguredLayer,
@@ -170,7 +171,7 @@ def _stages(variant):
 def feature_block_indices(variant, min_level, feature_blocks=None):
     """The blocks whose outputs are the levels `min_level` to 5.
 
-    They are `feature_blocks`, or the last block of each level.
+    They are `feature_blocks`, one of the blocks of each level, or the last of each.
     """
     table = block_table(variant)
     starts = [0, *(i for i, block in enumerate(table) if block.stride == 2)]
@@ -179,6 +180,12 @@ def feature_block_indices(variant, min_level, feature_blocks=None):
     blocks = blocks[min_level - 1 :]
     if feature_blocks is None:
         return [of_level[-1] for of_level in blocks]
+    is_right = len(feature_blocks) == len(blocks) and all(
+        block in of_level for block, of_level in zip(feature_blocks, blocks)
+    )
+    ranges = ", ".join(f"{b[0]} to {b[-1]}" for b in blocks)
+    expected = f"a block of each level from {min_level} to 5 of {variant}: {ranges}"
+    check_argument(is_right, "backbone_taps", feature_blocks, expected)
     return list(feature_blocks)
 
 

@@ -123,7 +123,7 @@ def _pyramid(images, config, dtype):
     backbone = EfficientNet(
         config.backbone,
         min_level=config.min_level,
-        activation=config.activation,
+        activation=config.backbone_activation or config.activation,
         survival_prob=config.backbone_survival_prob,
         padding=config.backbone_padding,
         batch_norm=_batch_norm(

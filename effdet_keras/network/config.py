@@ -91,6 +91,8 @@ class EfficientDetConfig:
         backbone_padding: the same of the backbone's convolutions with a stride.
         head_repeats: convolutions in each head before the last.
         activation: one of `ACTIVATIONS`.
+        backbone_activation: the same for the backbone; None for that of the rest. The
+            backbones of the Object Detection API always have "swish".
         separable_conv: separable or plain convolutions in BiFPN and heads.
         conv_bn_act_pattern: the order in BiFPN nodes: convolution, batch norm,
             activation, instead of activation, convolution, batch norm.
@@ -153,6 +155,7 @@ class EfficientDetConfig:
     backbone_padding: str = "same"
     head_repeats: int = whole_number(3, "[1, inf)")
     activation: str = "swish"
+    backbone_activation: str | None = None
     separable_conv: bool = True
     conv_bn_act_pattern: bool = False
     conv_after_downsample: bool = False
@@ -258,6 +261,8 @@ def _rules(c):
     """
     for field, allowed in _CHOICES.items():
         yield field, getattr(c, field) in allowed, f"one of {', '.join(allowed)}"
+    is_right = c.backbone_activation in (None, *ACTIVATIONS)
+    yield "backbone_activation", is_right, f"None or one of {', '.join(ACTIVATIONS)}"
     is_right = isinstance(c.heads, tuple) and c.heads and set(c.heads) <= set(HEADS)
     yield "heads", is_right, f"some of {', '.join(map(repr, HEADS))}, such as {HEADS}"
     size = c.image_size

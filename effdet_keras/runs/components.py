@@ -227,7 +227,8 @@ def make_model(
             model = _build_from_hub(configuration, train, options)
         else:
             model = _build_from_preset(configuration, train, options)
-        model.postprocess = configuration.new_postprocess()
+        # What a loaded detector has stays, where the run does not say otherwise.
+        model.postprocess = configuration.new_postprocess(model.postprocess)
         if configuration.quantization is not None:
             model.quantize_aware(**configuration.quantization)
         model.compile(

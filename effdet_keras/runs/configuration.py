@@ -176,7 +176,8 @@ class RunConfiguration(RecipeFields):
             of the image size; None for that.
         pad_rgb: three floats, the color around training images that do not fill the
             input; None for the model's.
-        postprocess: dict, fields of `Postprocess`.
+        postprocess: dict, fields of `Postprocess`; the others are those of a loaded
+            detector, whose file tells them, or the defaults.
         monitor: string, the number in the logs by which the best checkpoint is chosen;
             more is better, unless it is a loss such as "val_loss".
         evaluate_every: int, epochs from one evaluation to the next; 0 evaluates
@@ -399,9 +400,13 @@ mean 'epochs'? It has: data, ...
         Recipe(name=self.recipe, **arguments)  # says what contradicts
         return {"recipe": self.recipe, **arguments}
 
-    def new_postprocess(self) -> Postprocess:
-        """Returns the `Postprocess` of `postprocess`."""
-        return _made(Postprocess, "postprocess", self.postprocess)
+    def new_postprocess(self, others: Postprocess | None = None) -> Postprocess:
+        """Returns the `Postprocess` of `postprocess`, with the other fields of another.
+
+        Without another these are the defaults.
+        """
+        fields = {} if others is None else others.get_config()
+        return _made(Postprocess, "postprocess", {**fields, **self.postprocess})
 
     def new_augmentations(self) -> list[Augmentation]:
         """Returns the augmentations of `augment`; none of "auto"."""

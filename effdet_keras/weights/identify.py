@@ -8,7 +8,7 @@ import numpy as np
 from effdet_keras.network.config import MODEL_NAMES, EfficientDetConfig
 from effdet_keras.weights.network_arrays import is_backbone_name, network_arrays
 
-_CLASS_BIAS = "class_net/class-predict/bias"
+_CLASS_BIAS, _BOX_BIAS = "class_net/class-predict/bias", "box_net/box-predict/bias"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -127,12 +127,18 @@ def _with_padding_of(names, source):
 
 def num_classes_of(source):
     """The number of classes of a file's class head, or None if it has no such head."""
-    config = EfficientDetConfig()
-    bias = next(a for a in network_arrays(config) if a.name == _CLASS_BIAS)
-    value = source.arrays.get(source.scheme.name_of(bias))
-    if bias.name in source.mapped:
-        _, value = source.mapped[bias.name]
-    return None if value is None else np.size(value) // config.num_anchors or None
+    size, of_boxes = _size_of(source, _CLASS_BIAS), _size_of(source, _BOX_BIAS)
+    num_anchors = of_boxes // 4 or EfficientDetConfig().num_anchors
+    return size // num_anchors or None
+
+
+def _size_of(source, name):
+    """How many numbers a bias of the last layers has in a file; 0 without it."""
+    array = next(a for a in network_arrays(EfficientDetConfig()) if a.name == name)
+    value = source.arrays.get(source.scheme.name_of(array), ())
+    if name in source.mapped:
+        _, value = source.mapped[name]
+    return np.size(value)
 
 
 # A block, a cell or a layer too many is another network, not a stray array.

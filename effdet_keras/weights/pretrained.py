@@ -12,6 +12,7 @@ from effdet_keras._internal.remote_path import local_copy
 from effdet_keras._internal.weights_h5 import warn_unless_finite
 from effdet_keras._internal.whole_files import is_remote, put_in_place, shown_address
 from effdet_keras.errors import InvalidValueError
+from effdet_keras.labels import extend_category_ids
 from effdet_keras.network.config import MODEL_NAMES, EfficientDetConfig
 from effdet_keras.weights.archive import (
     DamagedFileError,
@@ -63,7 +64,7 @@ def config_for_weights(name, source, *, class_names, category_ids, overrides):
         config = EfficientDetConfig.from_name(name, **overrides)
         return config, class_names, category_ids
     fields = dict(source.config or {})
-    _check_needed_fields(name, source, fields, overrides)
+    _check_needed_fields(source, {**fields, **overrides})
     _check_name(name, fields.pop("name", name), source)
     num_classes = fields.pop("num_classes", None) or num_classes_of(source)
     if num_classes is not None:
@@ -72,7 +73,17 @@ def config_for_weights(name, source, *, class_names, category_ids, overrides):
     if class_names is None and config.num_classes == num_classes:
         class_names = source.class_names
         category_ids = category_ids or source.category_ids
+    elif category_ids is None:
+        category_ids = _ids_with_new_classes(source, class_names)
     return config, class_names, category_ids
+
+
+def _ids_with_new_classes(source, class_names):
+    """Category ids where all classes of a file are kept: theirs, and unused ones."""
+    known = dict(zip(source.class_names or (), source.category_ids or ()))
+    if not known or not known.keys() <= {*(class_names or ())}:
+        return None
+    return tuple(extend_category_ids(class_names, known))
 
 
 def _check_name(name, name_in_file, source):
@@ -85,15 +96,25 @@ def _check_name(name, name_in_file, source):
         )
 
 
-def _check_needed_fields(name, source, fields, overrides):
+def _check_needed_fields(source, known):
     """What a checkpoint of the Object Detection API means is in another file."""
-    if not {*source.scheme.needed_fields} <= {*fields, *overrides}:
+    if not {*source.scheme.needed_fields} <= {*known}:
         raise InvalidValueError(
             f"There is no `pipeline.config` beside '{source.path}', and without it the "
             "image size, anchors and scales of box codes of its model are not known. "
-            f"Give it: `EfficientDet.from_preset({name!r}, weights=..., "
-            "pipeline_config='.../pipeline.config')`."
+            "Copy it there, or give it: `EfficientDet.from_preset` and "
+            "`load_pretrained` take `pipeline_config='.../pipeline.config'`."
         )
+
+
+def check_boxes_are_known(model, source, checkpoint_type):
+    """Raises where the box layer of a file would be taken, and its codes are unknown."""
+    in_file = source.config or {}
+    # As that API restores it, into the model of a `pipeline.config`: as it is.
+    is_as_there = model.config.anchor_order == in_file.get("anchor_order")
+    takes_none = checkpoint_type in ("classification", "detection")
+    if not takes_none and not (checkpoint_type == "full" and is_as_there):
+        _check_needed_fields(source, in_file)
 
 
 def load_source(model, source, *, skip_mismatch, checkpoint_type=None, verbose):

@@ -48,6 +48,7 @@ def test_a_config_survives_json():
         ({"image_size": (512, 0)}, "whole number"),
         ({"image_size": 32}, "`max_level` .*at most twice"),
         ({"min_level": 6}, "from 1 to 5"),
+        ({"backbone_activation": "gelu"}, "`backbone_activation` must be None or one"),
         (
             {"resize_method": "asymmetric", "heads": "segmentation"},
             "`resize_method`.*'half_pixel' with a segm",

@@ -156,6 +156,7 @@ def test_weights_carry_the_published_names(golden_path):
         {"min_level": 2, "max_level": 6, "num_scales": 1},
         {"aspect_ratios": ((1.4, 0.7), 1.0), "activation": "hswish"},
         {"frozen_batch_norm": True},
+        {"backbone_taps": (3, 9, 14), "backbone_activation": "relu"},
         {"fpn_name": "qufpn", "fpn_cell_repeats": 1, "redundant_bias": False},
         {"fpn_downsampling": "bilinear", "fpn_upsampling": "bilinear"},
         {"fpn_padding": "symmetric", "backbone_padding": "symmetric"},
@@ -175,6 +176,19 @@ def test_every_option_builds_and_runs(overrides):
     count = sum(h * w for h, w in sizes) * config.num_anchors
     assert tuple(outputs["class_logits"].shape) == (2, count, 90)
     assert np.isfinite(ops.convert_to_numpy(outputs["box_deltas"])).all()
+
+
+@pytest.mark.parametrize("taps", [(6, 14), (6, 14, 99), (9, 14, 21), (6, 14, 21, 22)])
+def test_taps_are_one_block_of_each_level(taps):
+    config = EfficientDetConfig.from_name("efficientdet-d1", backbone_taps=taps)
+    expected = "`backbone_taps` must be a block of each level from 3 to 5 of "
+    expected += "efficientnet-b1: 5 to 7, 8 to 15, 16 to 22"
+    for make in (build_network, network_arrays):
+        with pytest.raises(ValueError, match=expected):
+            make(config)
+    lower = config.replace(min_level=4, backbone_taps=(6, 14, 21))
+    with pytest.raises(ValueError, match="from 4 to 5"):
+        build_network(lower)
 
 
 BACKBONES = {EfficientDetConfig.from_name(name).backbone for name in MODEL_NAMES}

@@ -208,6 +208,21 @@ def test_it_has_the_classes_of_the_data_and_what_was_set(train):
     assert not any("efficientnet" in w.path for w in model.trainable_variables)
 
 
+def test_a_loaded_detector_chooses_boxes_as_before(train, tmp_path):
+    model = made(train)
+    model.postprocess = ek.Postprocess(method="hard", iou_threshold=0.6)
+    path = tmp_path / "hard.keras"
+    model.save(path)
+
+    def chosen(**fields):
+        fields = {"weights": str(path), "verbose": 0, "postprocess": fields}
+        return made(train, **fields).postprocess
+
+    assert chosen() == model.postprocess
+    changed = chosen(iou_threshold=0.4)
+    assert (changed.method, changed.iou_threshold) == ("hard", 0.4)
+
+
 @pytest.fixture
 def asked(monkeypatch):
     """What `from_preset` is asked for; it has no backbone."""

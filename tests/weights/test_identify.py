@@ -8,7 +8,12 @@ import pytest
 from effdet_keras.extras.older_tools import to_layout_of
 from effdet_keras.extras.tfod.checkpoint import TFOD
 from effdet_keras.network.config import MODEL_NAMES, EfficientDetConfig
-from effdet_keras.weights.identify import identify, match_arrays, to_our_layout
+from effdet_keras.weights.identify import (
+    identify,
+    match_arrays,
+    num_classes_of,
+    to_our_layout,
+)
 from effdet_keras.weights.kinds.automl import OBJECT_GRAPH
 from effdet_keras.weights.kinds.keras_h5 import APPLICATIONS
 from effdet_keras.weights.kinds.own import OWN
@@ -64,6 +69,15 @@ def test_a_backbone_alone_is_recognised(name, scheme):
     backbones = {EfficientDetConfig.from_name(n).backbone for n in identity.names}
     assert len(backbones) == 1
     assert identity.is_backbone and identity.num_classes is None
+
+
+@pytest.mark.parametrize("scheme", SCHEMES)
+def test_classes_are_counted_by_the_anchors_of_the_file(scheme):
+    source = source_of("efficientdet-lite0", scheme, num_classes=3, num_scales=2)
+    assert num_classes_of(source) == 3
+    arrays = {array.name: array for array in network_arrays(EfficientDetConfig())}
+    del source.arrays[scheme.name_of(arrays["box_net/box-predict/bias"])]
+    assert num_classes_of(source) == 18 // 9  # those of google/automl
 
 
 def test_a_layer_too_many_is_another_network():

@@ -14,9 +14,10 @@ from support.weights import pack, random_arrays, values
 
 from effdet_keras.callbacks import COCOEvaluation
 from effdet_keras.cli import import_
-from effdet_keras.data import from_coco
+from effdet_keras.data import from_arrays, from_coco
 from effdet_keras.extras.older_tools import write_tf1_checkpoint
 from effdet_keras.model.efficientdet import EfficientDet
+from effdet_keras.train.inputs import adopt_classes
 from effdet_keras.weights import presets
 from effdet_keras.weights.kinds.keras_h5 import APPLICATIONS
 from effdet_keras.weights.kinds.registry import open_weights
@@ -192,6 +193,29 @@ def test_a_file_says_its_classes_and_config(d0, tmp_path):
     assert model.class_names == ("cat", "dog")
     with pytest.raises(ValueError, match=r"are of efficientdet-d0.*'efficientdet-d1'"):
         EfficientDet.from_preset("efficientdet-d1", weights=tmp_path / "pets.keras")
+
+
+def test_a_detector_with_new_classes_keeps_the_ids_of_the_old(d0, tmp_path):
+    old = EfficientDet(d0.config, class_names=("cat", "dog"), category_ids=(3, 7))
+    old.save(tmp_path / "old.keras")
+
+    def ids_of(*names, **arguments):
+        model = EfficientDet.from_preset(
+            "efficientdet-d0",
+            weights=tmp_path / "old.keras",
+            class_names=names,
+            verbose=0,
+            **arguments,
+        )
+        images = np.zeros((1, 64, 64, 3), "uint8")
+        boxes, labels = [[[8.0, 8.0, 40.0, 40.0]]], [[0]]
+        adopt_classes(model, from_arrays(images, boxes, labels, ["fox"]))  # of id 1
+        return model.category_ids
+
+    assert ids_of("cat", "dog", "fox") == (3, 7, 8)
+    assert ids_of("fox", "dog", "cat") == (8, 7, 3)
+    assert ids_of("cat", "dog", "fox", category_ids=(1, 2, 3)) == (1, 2, 3)
+    assert ids_of("dog", "fox")[1] == 1  # another task: that of the dataset
 
 
 def test_names_given_for_a_file_must_be_as_many_as_its_classes(d0, tmp_path):

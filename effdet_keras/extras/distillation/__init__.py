@@ -22,7 +22,8 @@ _TEACHER = "teacher_"  # before the names of its outputs, in the truth of a batc
 _BATCH_SIZE = 8
 # Fields of configs without which outputs mean something else.
 _SHARED = """
-    num_classes min_level max_level num_scales aspect_ratios anchor_scale box_scales
+    num_classes min_level max_level num_scales aspect_ratios anchor_scale anchor_order
+    box_scales
 """.split()
 
 

@@ -373,6 +373,7 @@ def _check_possible(model):
         'model with dtype="float32"',
         dtype=model.dtype_policy.name,
     )
-    activation = model.config.activation
     rule = f"`quantize_aware` knows LiteRT's int8 of {', '.join(ACTIVATIONS)} alone"
-    require(activation in ACTIVATIONS, rule, activation=activation)
+    for field in ("activation", "backbone_activation"):
+        activation = getattr(model.config, field)
+        require(activation in (None, *ACTIVATIONS), rule, **{field: activation})

@@ -14,7 +14,9 @@ from effdet_keras._internal.optional_imports import tensorflow as tf
 from effdet_keras.data.formats.label_map import read_label_map
 from effdet_keras.errors import InvalidValueError
 from effdet_keras.extras.tfod.pipeline_config import read_pipeline_model
-from effdet_keras.network.config import EfficientDetConfig
+from effdet_keras.network.backbone import block_table
+from effdet_keras.network.config import TFOD_TAPS, EfficientDetConfig
+from effdet_keras.weights.identify import num_classes_of
 from effdet_keras.weights.kinds.automl import naming_damage
 from effdet_keras.weights.locate import CONFIG_NAME
 from effdet_keras.weights.network_arrays import (
@@ -68,7 +70,7 @@ TFOD = Scheme(  # the paths in the object graph
     # There a node's weights are one array, with a row for each edge.
     {**LEAVES, "fusion": tuple(f"/bifpn_combine_weights/{i}" for i in range(3))},
     has_our_anchors=True,
-    needed_fields=("backbone_taps", "box_scales"),
+    needed_fields=("box_scales",),
 )
 
 # What holds for each EfficientDet of that API, whatever its `pipeline.config` says.
@@ -132,18 +134,56 @@ def read_tfod_checkpoint(
     used = {*keys.values(), *average.values()}
     others = {key for key in stored if key not in used}
     arrays, top = _without_classifier(arrays)
-    ours, notes = _in_our_form(arrays, model)
     source = WeightSource(
         path=prefix,
         kind=f"checkpoint of the Object Detection API{_where(prefix)}",
         scheme=TFOD,
-        arrays=ours,
+        arrays=_by_edge(arrays),
         num_averages=len(set(average) & set(arrays)),
         others=tuple(sorted({*others, *(keys[name] for name in top)})),
-        config=dict(_SHARED_CONFIG),
-        notes=notes,
+        config={**_SHARED_CONFIG, "backbone_taps": _taps_of(arrays)},
     )
+    if model is not None:
+        model = _model_of_file(source, model, is_given=pipeline_config is not None)
+    ours, notes = _in_our_form(source.arrays, model)
+    source = dataclasses.replace(source, arrays=ours, notes=notes)
     return source if model is None else _with_model(source, model)
+
+
+def _taps_of(arrays):
+    """The blocks that the API takes P3 to P5 from, by the number of all blocks."""
+    is_block = re.compile(r"_feature_extractor/_efficientnet/.+/depthwise_kernel")
+    num_blocks = sum(is_block.fullmatch(name) is not None for name in arrays)
+    taps = {len(block_table(name)): taps for name, taps in TFOD_TAPS.items()}
+    return taps.get(num_blocks)
+
+
+def _model_of_file(source, model, *, is_given):
+    """What a `pipeline.config` says of a file: no classes where the file has others.
+
+    A `pipeline.config` that is not given for this file may be that of the next
+    training, which starts from it.
+    """
+    outputs, background = num_classes_of(source), int(model.has_background_class)
+    if outputs in (None, model.num_classes + background):
+        return model
+    with_background = " and a background class" if background else ""
+    text = (
+        f"'{model.path}' has {model.num_classes} classes{with_background}, "
+        f"'{source.path}' {outputs}"
+    )
+    if is_given:
+        raise InvalidValueError(
+            f"{text}: it is not the `pipeline.config` that this checkpoint was trained "
+            "with. Give that one, such as the one in the archive of the checkpoint."
+        )
+    note = f"{text}: its names and ids are not those of the checkpoint"
+    return dataclasses.replace(
+        model,
+        num_classes=outputs - background,
+        label_map="",
+        notes=(*model.notes, note),
+    )
 
 
 def freezing_of(reading):
@@ -311,8 +351,8 @@ def _without_classifier(arrays):
 
 
 def _in_our_form(arrays, model):
-    """The arrays of our network: a scalar per edge, biases, no background class."""
-    result, notes = _by_edge(arrays), []
+    """The arrays of our network: with biases, without a background class."""
+    result, notes = dict(arrays), []
     found = {m[1]: v for n, v in arrays.items() if (m := _BIASED.fullmatch(n))}
     zeros = {f"{n}/bias": np.zeros(v.shape[-1], "float32") for n, v in found.items()}
     if missing := len(zeros.keys() - arrays.keys()):

@@ -6,7 +6,7 @@ import math
 import re
 from typing import Any
 
-from effdet_keras.errors import check_choice, require
+from effdet_keras.errors import check_argument, check_choice, require
 from effdet_keras.extras.tfod.fields import Fields
 from effdet_keras.extras.tfod.preprocessing import STEPS
 from effdet_keras.extras.tfod.recipe import tfod_decay
@@ -71,7 +71,7 @@ def _network(ssd, note):
         "pad_rgb": _padding(ssd),
         # There stochastic depth acts in all of them, B0 too.
         "backbone_survival_prob": 0.8,
-        "backbone_taps": TFOD_TAPS[f"efficientnet-{backbone}"],
+        "backbone_taps": _taps(backbone, bifpn),
         "anchor_order": "aspect_first",
         "box_scales": box_scales(ssd),
         "resize_method": "asymmetric",
@@ -86,6 +86,17 @@ def _network(ssd, note):
         for n, v in wanted.items()
         if v is not None or n in ("pad_rgb", "backbone_taps")
     }
+
+
+def _taps(backbone, bifpn):
+    """The blocks of the levels from `min_level` to 5; None for the last of each."""
+    taps, lowest = TFOD_TAPS[f"efficientnet-{backbone}"], bifpn.get("min_level", 3)
+    if taps is None:
+        return None
+    expected = f"3 or more with {backbone}: which blocks end in finer levels of it is "
+    expected += "not known here"
+    check_argument(lowest >= 3, bifpn.place_of("min_level"), lowest, expected)
+    return taps[lowest - 3 :]
 
 
 def box_scales(ssd):
@@ -118,7 +129,13 @@ _LAYER_FIELDS = {
     "batch_norm_epsilon": ("batch_norm.epsilon", 0.001),
     "sync_batch_norm": ("sync_batch_norm", False),
 }
-_BACKBONE_DEFAULTS = {"batch_norm_momentum": 0.99, "batch_norm_epsilon": 0.001}
+# What the backbone has there, whatever `conv_hyperparams` say: of these only the decay
+# and the synchronisation of batch norm reach it.
+_OF_BACKBONE = {
+    "activation": "swish",
+    "batch_norm_momentum": 0.99,
+    "batch_norm_epsilon": 0.001,
+}
 
 
 def _layers(extractor, head, note):
@@ -130,11 +147,14 @@ def _layers(extractor, head, note):
         values.setdefault(name, value)
         if (other := of_heads.get(api_name, default)) != value:
             note(of_heads, api_name, other, "the heads have the BiFPN's")
-    for name, usual in _BACKBONE_DEFAULTS.items():
-        api_name, value = _LAYER_FIELDS[name][0], values[name]
-        if not math.isclose(value, usual, rel_tol=1e-6):  # they write float32
-            note(of_fpn, api_name, value, "here for the backbone as well", is_done=True)
-    return values
+    others = {n: x for n, x in _OF_BACKBONE.items() if not _is_near(values[n], x)}
+    return {**values, **{f"backbone_{name}": value for name, value in others.items()}}
+
+
+def _is_near(value, other):
+    """Whether two are equal, numbers as float32, which they write."""
+    is_number = isinstance(other, float)
+    return math.isclose(value, other, rel_tol=1e-6) if is_number else value == other
 
 
 def _image_size(resizer, note):

@@ -102,7 +102,14 @@ def read_own_weights(path, averages=True):
         class_names=tuple(arguments.get("class_names") or ()) or None,
         category_ids=tuple(arguments.get("category_ids") or ()) or None,
         config=arguments["config"],
+        postprocess=_postprocess_of(arguments),
     )
+
+
+def _postprocess_of(arguments):
+    """The fields of the file's `Postprocess`; None where it has a class of its own."""
+    saved = arguments.get("postprocess") or {}
+    return saved["config"] if saved.get("class_name") == "Postprocess" else None
 
 
 def _read_weights(file, path, averages):

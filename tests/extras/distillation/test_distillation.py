@@ -103,7 +103,10 @@ def test_a_teacher_of_another_size_sees_the_student_s_images():
     assert teacher.config.image_size == (96, 96)
 
 
-@pytest.mark.parametrize("fields", [{"num_classes": 4}, {"anchor_scale": 5.0}])
+@pytest.mark.parametrize(
+    "fields",
+    [{"num_classes": 4}, {"anchor_scale": 5.0}, {"anchor_order": "aspect_first"}],
+)
 def test_what_cannot_be_compared_is_refused(fields):
     student = tiny_model()
     (name,) = fields

@@ -9,8 +9,10 @@ import numpy as np
 import pytest
 from support import tfod_files
 from support.remote import put_folder
+from support.weights import values
 
 from effdet_keras.extras.tfod.checkpoint import TFOD, read_tfod_checkpoint
+from effdet_keras.model.efficientdet import EfficientDet
 from effdet_keras.network.config import TFOD_TAPS, EfficientDetConfig
 from effdet_keras.weights.identify import match_arrays
 from effdet_keras.weights.kinds.registry import open_weights
@@ -214,6 +216,78 @@ def test_without_a_pipeline_config_the_cure_is_told(exported, alone):
     path = exported / "pipeline.config"
     source = read_weights(alone, None, pipeline_config=path, verbose=0)
     assert config_for_weights("efficientdet-d0", source, **options)[0] == CONFIG
+
+
+def test_boxes_of_unknown_scales_are_not_loaded(exported, alone):
+    model = EfficientDet(CONFIG.replace(anchor_order="scale_first", box_scales=[1] * 4))
+    name = "box_net/box-predict/bias"
+    before = values(model)[name]
+    for kind in (None, "full"):
+        with pytest.raises(ValueError, match="no `pipeline.config` beside.*ckpt-0"):
+            model.load_pretrained(alone, checkpoint_type=kind)
+    for kind in ("classification", "detection"):  # which take no box layer
+        model.load_pretrained(alone, checkpoint_type=kind, verbose=0)
+    np.testing.assert_array_equal(values(model)[name], before)
+    path = exported / "pipeline.config"
+    model.load_pretrained(alone, pipeline_config=path, verbose=0)
+    assert (values(model)[name] != before).any()
+    # As that API restores it, the whole model into that of its config: as it is.
+    same = EfficientDet(CONFIG)
+    same.load_pretrained(alone, checkpoint_type="full", verbose=0)
+    np.testing.assert_array_equal(values(same)[name], VALUES[name])
+
+
+def test_taps_are_known_without_a_pipeline_config(tmp_path):
+    taps = TFOD_TAPS["efficientnet-b1"]
+    config = CONFIG.replace(backbone="efficientnet-b1", backbone_taps=taps)
+    path = write(tmp_path, tfod_files.tfod_arrays(config, drawn(config)))
+    assert open_weights(path).config["backbone_taps"] == taps
+    model = EfficientDet(config.replace(backbone_taps=None))
+    with pytest.warns(UserWarning, match=r"backbone_taps=\(6, 14, 21\) \(here None\)"):
+        model.load_pretrained(path, checkpoint_type="detection", verbose=0)
+
+
+@pytest.fixture
+def other_classes(tmp_path):
+    """The `pipeline.config` of a task with three classes."""
+    folder = tmp_path / "mine"
+    folder.mkdir()
+    text = tfod_files.pipeline_text(CONFIG.replace(num_classes=3))
+    (folder / "pipeline.config").write_text(text)
+    items = [f"item {{ id: {i} name: '{n}' }}" for i, n in enumerate(NEW_NAMES, 1)]
+    (folder / "labels.pbtxt").write_text("".join(items))
+    return folder / "pipeline.config"
+
+
+NEW_NAMES = ("cat", "dog", "ferret")
+
+
+def test_classes_of_the_next_training_are_not_those_of_the_checkpoint(
+    alone, other_classes
+):
+    model = EfficientDet.from_pipeline_config(other_classes, weights=alone, verbose=0)
+    assert model.class_names == NEW_NAMES
+    assert model.pretrained == "detector of other classes"
+    bias = values(model)["class_net/class-predict/bias"]
+    assert (bias < -4).all()  # the prior of new classes
+    found = values(model)["box_net/box-predict/bias"]
+    np.testing.assert_array_equal(found, VALUES["box_net/box-predict/bias"])
+    # People edit the file that was beside the checkpoint, too.
+    for name in ("pipeline.config", "labels.pbtxt"):
+        (alone.parent / name).write_bytes((other_classes.parent / name).read_bytes())
+    source = read_weights(alone, None, verbose=0)
+    assert source.class_names is None and source.config["num_classes"] == 2
+    assert "has 3 classes" in source.notes[-1] and source.notes[-1].endswith("checkpoint")
+
+
+def test_a_given_config_of_other_classes_is_refused(alone, other_classes):
+    match = r"mine/pipeline.config' has 3 classes, '.*ckpt-0' 2: it is not"
+    with pytest.raises(ValueError, match=match):
+        read_weights(alone, None, pipeline_config=other_classes, verbose=0)
+    text = other_classes.read_text()
+    other_classes.write_text(text.replace("add_background_class: false", ""))
+    with pytest.raises(ValueError, match="3 classes and a background class"):
+        read_weights(alone, None, pipeline_config=other_classes, verbose=0)
 
 
 def test_names_of_the_label_map_beside_the_config(exported, tmp_path):

@@ -2,6 +2,7 @@
 
 import re
 
+import keras
 import pytest
 from support.tfod_files import pipeline_text
 
@@ -12,7 +13,11 @@ from effdet_keras.extras.tfod.pipeline_config import (
 )
 from effdet_keras.extras.tfod.recipe import tfod_decay
 from effdet_keras.model.efficientdet import EfficientDet
+from effdet_keras.network.backbone import EfficientNet
+from effdet_keras.network.bifpn import BiFPN
+from effdet_keras.network.build import build_network
 from effdet_keras.network.config import EfficientDetConfig
+from effdet_keras.network.heads import PredictionHead
 from effdet_keras.runs.configuration import RunConfiguration
 from effdet_keras.runs.requested import build_configuration
 
@@ -191,7 +196,9 @@ def test_every_field_of_a_d1_with_other_values(read, tmp_path):
             "num_scales": 2,
             "pad_rgb": (182.07, 116.28, 103.53),
             "batch_norm_momentum": 0.97,
+            "backbone_batch_norm_momentum": 0.99,
             "activation": "relu6",
+            "backbone_activation": "swish",  # whatever the rest has
             "frozen_batch_norm": True,
         },
         "loss": {**D0_FIELDS["loss"], "delta": 0.5, "box_loss_weight": 3.0},
@@ -218,8 +225,37 @@ def test_every_field_of_a_d1_with_other_values(read, tmp_path):
     }
     told = "\n".join(reading.notes)
     assert "min_dimension=384: images are scaled to fit 640x640" in told
-    assert "batch_norm.decay=0.97: here for the backbone as well" in told
     assert "iou_threshold=0.6: Soft-NMS removes no box outright" in told
+
+
+def test_only_bifpn_and_heads_have_the_activation_of_the_file(write):
+    norm = "epsilon: 0.001"
+    changes = [("SWISH", "RELU_6"), ("SWISH", "RELU_6"), (norm, "epsilon: 0.01")]
+    described = read_pipeline_model(write(*changes, (f"99 {norm}", "99 epsilon: 0.01")))
+    assert described.notes == described.unsupported == ()
+    fields = {**described.config, "image_size": 64, "max_level": 6}
+    config = EfficientDetConfig.from_name(**fields)
+    images, outputs = build_network(config)
+    layers = keras.Model(images, outputs).layers
+    backbone = next(layer for layer in layers if isinstance(layer, EfficientNet))
+    assert backbone.activation == backbone.blocks[3].activation == "swish"
+    assert backbone.batch_norm.epsilon == 0.001
+    assert {x.activation for x in layers if isinstance(x, PredictionHead)} == {"relu6"}
+    bifpn = next(layer for layer in layers if isinstance(layer, BiFPN))
+    assert (bifpn.options.activation, bifpn.options.batch_norm.epsilon) == ("relu6", 0.01)
+
+
+def test_backbones_are_tapped_from_the_lowest_level_on(write):
+    def taps_of(level, backbone):
+        levels = [("min_level: 3", f"min_level:  {level}")] * 2
+        changes = [*levels, ("b0_bifpn", f"{backbone}_bifpn")]
+        return read_pipeline_model(write(*changes)).config["backbone_taps"]
+
+    assert taps_of(3, "b1") == (6, 14, 21)
+    assert taps_of(4, "b1") == (14, 21)
+    assert taps_of(2, "b0") is None
+    with pytest.raises(ValueError, match="bifpn.min_level.* must be 3 or more with b1"):
+        taps_of(2, "b1")
 
 
 @pytest.mark.parametrize(

@@ -1,5 +1,6 @@
 """Our own files: every weight and average found, whatever wrote and froze them."""
 
+import math
 import zipfile
 
 import keras
@@ -9,6 +10,8 @@ from keras import ops
 from support.tiny import LITE0, tiny_model
 from support.weights import whole_match
 
+from effdet_keras.cli import import_
+from effdet_keras.detect.postprocess import Postprocess
 from effdet_keras.model.efficientdet import EfficientDet
 from effdet_keras.network.config import EfficientDetConfig
 from effdet_keras.weights.kinds.own import OWN, read_own_weights
@@ -131,8 +134,29 @@ def test_a_keras_file_tells_names_ids_and_config(tmp_path, plain):
     assert source.class_names == ("cat", "dog", "bird")
     assert source.category_ids == (1, 5, 9)
     assert EfficientDetConfig(**source.config) == plain.config
+    assert Postprocess.from_config(source.postprocess) == plain.postprocess
     source = read_own_weights(save(plain, tmp_path / "x.weights.h5"))
     assert (source.class_names, source.category_ids, source.config) == (None,) * 3
+    assert source.postprocess is None
+
+
+def test_boxes_are_chosen_as_the_file_says(tmp_path, plain):
+    hard = Postprocess(method="hard", score_threshold=-math.inf, drop_empty=True)
+    model = EfficientDet(plain.config, postprocess=hard)
+    path = save(model, tmp_path / "x.keras")
+    name, size = plain.config.name, plain.config.image_size
+    again = EfficientDet.from_preset(name, path, verbose=0)
+    assert again.postprocess == hard and again.config.image_size == size
+    import_.run(path, tmp_path / "imported.keras")
+    imported = EfficientDet.from_archive(tmp_path / "imported.keras")
+    assert imported.postprocess == hard
+
+    class Own(Postprocess):
+        pass
+
+    model.postprocess = Own()
+    source = read_own_weights(save(model, tmp_path / "own.keras"))
+    assert source.postprocess is None
 
 
 # What is no such file
