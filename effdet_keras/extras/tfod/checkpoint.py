@@ -11,6 +11,7 @@ import numpy as np
 
 from effdet_keras._internal.optional_imports import OptionalModule
 from effdet_keras._internal.optional_imports import tensorflow as tf
+from effdet_keras._internal.remote_path import WholeFileError
 from effdet_keras.data.formats.label_map import read_label_map
 from effdet_keras.errors import InvalidValueError
 from effdet_keras.extras.tfod.pipeline_config import read_pipeline_model
@@ -165,7 +166,7 @@ def read_tfod_checkpoint(
 
 def _refuse_config_of_classifier(prefix, pipeline_config):
     if pipeline_config is not None:
-        raise InvalidValueError(
+        raise WholeFileError(
             "`pipeline_config` belongs to checkpoints of detectors. Received: "
             f"'{prefix}', of a classifier, whose backbone fits any detector. To make "
             "the model of the config: "
@@ -313,12 +314,12 @@ def _check_is_whole(prefix, keys):
     ):
         return
     if any(name.startswith("_feature_extractor/_efficientnet/") for name in keys):
-        raise InvalidValueError(
+        raise WholeFileError(
             f"'{prefix}' holds the backbone of an EfficientDet, without BiFPN and "
             "heads: the Object Detection API writes such a first checkpoint at step "
             "0, before the network is built. Give a later one, such as 'ckpt-2'."
         )
-    raise InvalidValueError(
+    raise WholeFileError(
         f"'{prefix}' is a checkpoint of the Object Detection API, of another model "
         "than EfficientDet: it has no EfficientNet with a BiFPN "
         "(`_feature_extractor/_bifpn_stage`). Only EfficientDets can be read."

@@ -7,6 +7,7 @@ import os
 import re
 
 from effdet_keras._internal.optional_imports import tensorflow as tf
+from effdet_keras._internal.remote_path import WholeFileError
 from effdet_keras.errors import InvalidValueError, require
 from effdet_keras.weights.network_arrays import (
     TF1,
@@ -83,7 +84,7 @@ def read_tensorflow_checkpoint(prefix, averages=True):
     floats = sorted(key for key, dtype in dtypes.items() if dtype.is_floating)
     kind, scheme, raw, average = _entries(floats)
     rule = f"'{prefix}' holds moving averages alone: read it with `averages=True`"
-    require(averages or raw or not average, rule, averages=averages)
+    require(averages or raw or not average, rule, WholeFileError, averages=averages)
     average = average if averages else {}
     wanted = {**raw, **average}
     names = published_names(wanted, scheme, prefix)
@@ -204,7 +205,7 @@ def published_names(names, scheme, path):
     root = re.compile(rf"(?:^|/)(?={_ROOTS[scheme]})")
     prefixes = {name[: match.end()] for name in names if (match := root.search(name))}
     if not prefixes:
-        raise InvalidValueError(
+        raise WholeFileError(
             f"'{path}' holds the weights of another network: none of its "
             f"{len(names)} arrays has a name of EfficientDet or EfficientNet. "
             f"Received: {sorted(names)[:3]}"
@@ -215,7 +216,7 @@ def published_names(names, scheme, path):
     }
     is_one = prefix == "" or len(prefixes) == 1
     if not is_one or len(set(published.values())) < len(published):
-        raise InvalidValueError(
+        raise WholeFileError(
             f"'{path}' holds several networks, and it is not known which to read: "
             f"save the one you want alone. Received: arrays such as {sorted(names)[:2]}"
         )
