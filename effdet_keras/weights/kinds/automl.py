@@ -6,6 +6,8 @@ import contextlib
 import os
 import re
 
+import numpy as np
+
 from effdet_keras._internal.optional_imports import tensorflow as tf
 from effdet_keras._internal.remote_path import WholeFileError
 from effdet_keras.errors import InvalidValueError, require
@@ -60,6 +62,10 @@ OBJECT_GRAPH = Scheme(  # the objects of the model that tf2/train.py saves
     },
 )
 
+_NO_RAW = (
+    "the file has no raw weights: its variables are the moving averages already, as in "
+    "the `emackpt-*` files of google/automl's tf2"
+)
 AVERAGE = "/ExponentialMovingAverage"
 _VALUE = "/.ATTRIBUTES/VARIABLE_VALUE"
 _SLOT = "/.OPTIMIZER_SLOT/"
@@ -85,6 +91,7 @@ def read_tensorflow_checkpoint(prefix, averages=True):
     kind, scheme, raw, average = _entries(floats)
     rule = f"'{prefix}' holds moving averages alone: read it with `averages=True`"
     require(averages or raw or not average, rule, WholeFileError, averages=averages)
+    has_no_raw = not averages and _averages_twice(prefix, reader, raw, average)
     average = average if averages else {}
     wanted = {**raw, **average}
     names = published_names(wanted, scheme, prefix)
@@ -97,7 +104,18 @@ def read_tensorflow_checkpoint(prefix, averages=True):
         arrays={names[name]: array for name, array in arrays.items()},
         num_averages=len(average),
         others=tuple(sorted(set(dtypes) - {*raw.values(), *average.values()})),
+        notes=(_NO_RAW,) if has_no_raw else (),
     )
+
+
+def _averages_twice(prefix, reader, raw, average):
+    """Whether the variables of an object graph equal their optimizer's averages."""
+    both = [name for name, key in average.items() if name in raw and _SLOT in key]
+    with naming_damage(prefix):
+        return bool(both) and all(
+            np.array_equal(reader.get_tensor(raw[n]), reader.get_tensor(average[n]))
+            for n in both
+        )
 
 
 def read_raw_arrays(prefix, averages=True):
