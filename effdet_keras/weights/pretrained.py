@@ -91,7 +91,8 @@ def _check_needed_fields(name, source, fields, overrides):
         raise InvalidValueError(
             f"There is no `pipeline.config` beside '{source.path}', and without it the "
             "image size, anchors and scales of box codes of its model are not known. "
-            f"Give it: `EfficientDet.from_preset({name!r}, weights=..., "
+            "Put it into the folder of the checkpoint, or give it: "
+            f"`EfficientDet.from_preset({name!r}, weights=..., "
             "pipeline_config='.../pipeline.config')`."
         )
 
