@@ -33,7 +33,7 @@ _LINK = re.compile(r"(\]\()([^)\s#]+)([^)]*\))")
 def on_files(files, config):
     """Adds the pages and files that stand outside of docs/."""
     for source, target in PAGES.items():
-        text = (ROOT / source).read_text()
+        text = (ROOT / source).read_text("utf-8")
         files.append(File.generated(config, target, content=text))
     for pattern in _COPIED:
         for path in sorted(ROOT.glob(pattern)):

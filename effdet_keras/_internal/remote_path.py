@@ -85,6 +85,13 @@ def local_copy(path: Any) -> pathlib.Path:
     return path.fetched() if is_remote(path) else path
 
 
+class WholeFileError(InvalidValueError):
+    """A file is whole: an argument is wrong, or the file is of something else.
+
+    Nothing is gained where such a file is fetched again.
+    """
+
+
 @contextlib.contextmanager
 def dropping_unreadable_copy(path: pathlib.Path) -> Iterator[None]:
     """Removes a file of the cache folder where the block finds that it is damaged.
@@ -94,6 +101,8 @@ def dropping_unreadable_copy(path: pathlib.Path) -> Iterator[None]:
     """
     try:
         yield
+    except WholeFileError:
+        raise
     except InvalidValueError as error:
         if path.is_file() and cache_folder() in path.absolute().parents:
             path.unlink()

@@ -7,7 +7,7 @@ import argparse
 from effdet_keras._internal.optional_imports import keras
 from effdet_keras._internal.whole_files import local_path
 from effdet_keras.cli.arguments import add_raw
-from effdet_keras.errors import InvalidValueError
+from effdet_keras.errors import InvalidValueError, check_argument
 from effdet_keras.network.config import MODEL_NAMES
 
 SUMMARY = "read weights of any known kind, write them as another"
@@ -17,6 +17,12 @@ DESCRIPTION = (
     ".weights.h5, .pth or .safetensors (PyTorch effdet); any other OUT is the prefix "
     "of a TensorFlow 1 checkpoint of google/automl."
 )
+_WRITTEN = (
+    "a path that ends in .keras, .weights.h5, .pth or .safetensors, or the prefix of a "
+    "TensorFlow checkpoint (for .onnx and .tflite: `effdet-keras export`)"
+)
+# Endings of files that nobody would take for the prefix of a checkpoint.
+_OTHER_FILES = (".h5", ".hdf5", ".index", ".onnx", ".tflite")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -67,6 +73,8 @@ def run(
     from effdet_keras.weights.read_weights import read_weights, with_class_names
 
     out = local_path(out, "`out`")
+    is_prefix = not out.name.endswith(_OTHER_FILES) or out.name.endswith(".weights.h5")
+    check_argument(is_prefix, "out", str(out), _WRITTEN)
     for path in (out, out.with_name(out.name + ".index")):
         if path.exists():
             raise FileExistsError(

@@ -23,7 +23,7 @@ from effdet_keras.data.record import (
     masks_of,
 )
 from effdet_keras.data.split_groups import GroupsBy, image_groups
-from effdet_keras.errors import InvalidValueError, printable, require
+from effdet_keras.errors import InvalidTypeError, InvalidValueError, printable, require
 from effdet_keras.labels import category_ids_or_default, extend_category_ids
 
 if TYPE_CHECKING:
@@ -100,12 +100,11 @@ class DetectionDataset:
     ):
         self._records = tuple(records)
         self._problems = tuple(problems)
-        self._class_names = names = tuple(str(name) for name in class_names)
+        self._class_names = names = checked_class_names(class_names, "`class_names`")
         self._category_ids = ids = category_ids_or_default(category_ids, len(names))
         self._seg_class_names = seg_class_names and tuple(map(str, seg_class_names))
         if not names:
             raise InvalidValueError("A dataset needs at least one class. Received none")
-        check_class_names(names, "`class_names`")
         is_one_each = len(set(ids)) == len(ids) == len(names)
         rule = "`category_ids` must give each class an id of its own"
         require(is_one_each, rule, class_names=names, category_ids=ids)
@@ -316,8 +315,7 @@ class DetectionDataset:
             FileNotFoundError: If an image has no mask; the message counts them.
             ValueError: If names repeat.
         """
-        names = tuple(map(str, class_names))
-        check_class_names(names, "`class_names`")
+        names = checked_class_names(class_names, "`class_names`")
         paths = masks_of(self._records, folder, suffix)
         records = (
             dataclasses.replace(record, mask=path, shapes=None)
@@ -527,6 +525,19 @@ class DetectionDataset:
         is_right = self.seg_class_names is not None and not lacking
         require(is_right, rule, images_without=len(lacking), first=lacking[:1])
         return self.seg_class_names
+
+
+def checked_class_names(names: Iterable[str], source: str) -> tuple[str, ...]:
+    """The names as a tuple; TypeError for one string, whose letters would be classes.
+
+    Raises:
+        ValueError: As `check_class_names`.
+    """
+    rule = f"{source} must be a sequence of names, such as [{names!r}]"
+    require(not isinstance(names, str), rule, InvalidTypeError, value=names)
+    names = tuple(map(str, names))
+    check_class_names(names, source)
+    return names
 
 
 def check_class_names(names: Iterable[str], source: str) -> None:

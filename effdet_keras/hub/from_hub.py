@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import warnings
 
 import numpy as np
@@ -9,6 +10,7 @@ from keras import ops
 
 from effdet_keras._internal.optional_imports import tensorflow as tf
 from effdet_keras._internal.whole_files import shown_address
+from effdet_keras.data.dataset import checked_class_names
 from effdet_keras.detect.detect import Images, ScoreRule, image_sources, load_rgb
 from effdet_keras.detect.detections import Detections
 from effdet_keras.errors import InvalidValueError, printable
@@ -40,6 +42,8 @@ def from_hub(
     overrides,
 ):
     """`EfficientDet.from_hub`; see there. `cls` is `EfficientDet`."""
+    if class_names is not None:
+        class_names = checked_class_names(class_names, "`class_names`")
     module = open_hub_module(handle)
     if detector_form(module) is not None:
         _print_kind(verbose, module, "a detector, for `detect` alone")
@@ -183,6 +187,9 @@ _OUTPUTS = {
 }
 
 
+_PARSING = ("ParseExample", "ParseSingleExample")  # operations, of any version
+
+
 class HubDetector:
     """A detector module, such as `https://tfhub.dev/tensorflow/efficientdet/d0/1`."""
 
@@ -193,7 +200,7 @@ class HubDetector:
         self._form = detector_form(module)
         self._signature = module.loaded.signatures["serving_default"]
         _, inputs = self._signature.structured_input_signature
-        ((self._input_name, self._input),) = inputs.items()
+        self._input_name, self._input = _only_input(module, inputs)
 
     def detect(
         self,
@@ -212,13 +219,13 @@ class HubDetector:
     def _detect(self, source, score_threshold):
         """Returns the detections in one image, boxes in its pixels."""
         image = load_rgb(source)
-        inputs, scale = self._inputs(image)
+        inputs, size, scale = self._inputs(image)
         outputs = self._signature(**{self._input_name: inputs})
         boxes, scores, classes = (
             np.asarray(outputs[n][0]) for n in _OUTPUTS[self._form]
         )
         if self._form == "detection":
-            boxes = boxes * np.tile(inputs.shape[1:3], 2)
+            boxes = boxes * np.tile(size, 2)
         kept = np.flatnonzero((scores >= score_threshold) & (scores > 0))
         return Detections(
             boxes=boxes_in_image(boxes[kept], scale, image.shape[:2]),
@@ -230,13 +237,49 @@ class HubDetector:
         )
 
     def _inputs(self, image):
-        """The module's input, and what its pixels measure in those of the image."""
+        """The input, its image's size, and what a pixel measures in the original."""
+        if self._input.dtype == tf.string:
+            return self._encoded(image), image.shape[:2], 1.0
         batch, *size, _ = self._input.shape
         scale = 1.0
         if None not in size:
             image, scale = letterbox_array(image, tuple(size), (0.0, 0.0, 0.0))
         dtype = self._input.dtype
         if not dtype.is_floating:
-            image = np.clip(np.round(image), 0, 255)
+            image = _whole_pixels(image)
         images = np.repeat(np.asarray(image, dtype.as_numpy_dtype)[None], batch or 1, 0)
-        return tf.constant(images), scale
+        return tf.constant(images), image.shape[:2], scale
+
+    def _encoded(self, image):
+        """The image as a file; as a `tf.train.Example` where the module parses one."""
+        file = tf.io.encode_png(_whole_pixels(image).astype("uint8")).numpy()
+        if _parses_examples(self._signature.graph):
+            feature = tf.train.Feature(bytes_list=tf.train.BytesList(value=[file]))
+            features = tf.train.Features(feature={"image/encoded": feature})
+            file = tf.train.Example(features=features).SerializeToString()
+        return tf.constant([file] * (self._input.shape[0] or 1))
+
+
+def _only_input(module, inputs):
+    """Name and `tf.TensorSpec` of the input of a detector; an error for other kinds."""
+    (name, spec), *others = inputs.items()
+    rank = spec.shape.rank
+    if others or rank != (1 if spec.dtype == tf.string else 4):
+        found = {name: (spec.shape, spec.dtype.name) for name, spec in inputs.items()}
+        raise InvalidValueError(
+            f"The detector {shown_address(module.handle)!r} takes {found}. Expected: "
+            "one tensor, of images [batch, height, width, 3] or of strings [batch], "
+            "each an image file or a `tf.train.Example`."
+        )
+    return name, spec
+
+
+def _parses_examples(graph):
+    definition = graph.as_graph_def()
+    functions = (function.node_def for function in definition.library.function)
+    nodes = itertools.chain(definition.node, *functions)
+    return any(node.op.startswith(_PARSING) for node in nodes)
+
+
+def _whole_pixels(image):
+    return np.clip(np.round(image), 0, 255)

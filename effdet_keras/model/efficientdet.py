@@ -23,7 +23,7 @@ from typing import Any
 import keras
 
 from effdet_keras._internal.backend import default_jit_compile
-from effdet_keras.data.dataset import DetectionDataset
+from effdet_keras.data.dataset import DetectionDataset, checked_class_names
 from effdet_keras.detect.detect import ScoreThreshold, detect
 from effdet_keras.detect.detections import Detections
 from effdet_keras.detect.postprocess import Postprocess, postprocess_outputs
@@ -521,7 +521,8 @@ class EfficientDet(
 def _one_per_class(field, values, num_classes):
     if values is None:
         return None
-    values = tuple(values)
+    is_names = field.endswith("class_names")
+    values = checked_class_names(values, f"`{field}`") if is_names else tuple(values)
     rule = f"`{field}` must have one entry for each of the {num_classes} classes"
     entries = {"entries": len(values), field: values[:5]}
     require(len(values) == num_classes, rule, **entries)

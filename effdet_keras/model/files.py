@@ -104,6 +104,7 @@ class ModelFiles:
         """Reads what `save_own_variables` wrote."""
         self._loaded = [kept for kept in self._kept_beside() if kept.load(store)]
         self.pretrained = "detector"
+        self.loaded_classes = None  # an earlier file's, which these replace
 
     def set_weights(self, weights: Sequence[Any]) -> None:
         """Sets all weights; training and its averages both start from them.
@@ -147,14 +148,14 @@ class ModelFiles:
         """Puts all weights, averages and the optimizer back where the block raises."""
         variables = self._saved_variables()
         values = [np.array(ops.convert_to_numpy(v)) for v in variables]
-        pretrained = self.pretrained
+        start = self.pretrained, self.loaded_classes
         state = None if self.averages is None else self.averages.state
         try:
             yield
         except BaseException:
             for variable, value in zip(variables, values):
                 variable.assign(value)
-            self.pretrained = pretrained
+            self.pretrained, self.loaded_classes = start
             if state is not None:
                 self.averages.state = state
             raise

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 import keras
 
-from effdet_keras.data.dataset import DetectionDataset, check_class_names
+from effdet_keras.data.dataset import DetectionDataset, checked_class_names
 from effdet_keras.detect.postprocess import Postprocess
 from effdet_keras.errors import InvalidValueError, check_argument
 from effdet_keras.network.build import check_precision
@@ -95,6 +95,7 @@ class ModelWeights:
         EfficientDetConfig.from_name(name)
         check_precision(dtype)
         _check_auto(name, dataset, anchors, config_overrides.get("image_size"))
+        class_names = _checked(class_names)
         if num_classes is not None:
             config_overrides["num_classes"] = num_classes
         source = None
@@ -202,7 +203,7 @@ class ModelWeights:
             cls,
             path,
             weights,
-            class_names=class_names,
+            class_names=_checked(class_names),
             category_ids=category_ids,
             averages=averages,
             skip_mismatch=skip_mismatch,
@@ -333,6 +334,7 @@ class ModelWeights:
         from effdet_keras.weights.read_weights import read_weights, with_class_names
 
         check_own_network(self, "load weights of other files", "load_weights")
+        class_names = _checked(class_names)
         source = read_weights(
             source,
             self.config.name,
@@ -458,13 +460,18 @@ def _check_auto(name, dataset, anchors, image_size):
         )
 
 
+def _checked(class_names):
+    if class_names is None:
+        return None
+    return checked_class_names(class_names, "`class_names`")
+
+
 def _segmentation_class_names(names, source, overrides):
     """The names of the classes of pixels; sets their number in the overrides."""
     heads = overrides.get("heads", ((source and source.config) or {}).get("heads", ()))
     if "segmentation" not in heads or names is None:
         return None
-    names = tuple(map(str, names))
-    check_class_names(names, "`seg_class_names`")
+    names = checked_class_names(names, "`seg_class_names`")
     overrides.setdefault("seg_num_classes", len(names))
     return names
 

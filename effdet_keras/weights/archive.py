@@ -25,6 +25,7 @@ from effdet_keras._internal.keras_classes import register_keras_classes
 from effdet_keras._internal.plain_values import to_jsonable
 from effdet_keras._internal.processes import single_process
 from effdet_keras._internal.remote_path import (
+    WholeFileError,
     dropping_unreadable_copy,
     local_copy,
     path_of,
@@ -283,7 +284,7 @@ def read_entry(path, check_all=False, file=None):
         if info is not None:
             version, written_by = info["format"], info["versions"]["effdet_keras"]
             if version > _FORMAT:
-                raise InvalidValueError(
+                raise WholeFileError(
                     f"'{path}' was written by a newer effdet_keras ({written_by}; this "
                     f"is {__version__}). Upgrade to read it."
                 )
@@ -319,7 +320,7 @@ def read_model(path, file=None):
     except (*ZIP_DAMAGES, LookupError, TypeError) as error:
         raise DamagedFileError(path, error) from error
     if name != CLASS_NAME:
-        raise InvalidValueError(
+        raise WholeFileError(
             f"'{path}' holds a model of the class {name!r}, not of {CLASS_NAME!r}. "
             "Load it with `keras.saving.load_model`."
         )

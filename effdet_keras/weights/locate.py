@@ -18,6 +18,7 @@ import keras
 
 from effdet_keras._internal import web
 from effdet_keras._internal.remote_path import (
+    WholeFileError,
     cache_folder,
     dropping_unreadable_copy,
     fetch,
@@ -62,7 +63,7 @@ def read_located(source, read, *, sha256=None, md5=None, verbose=1):
         with located(source, **digests, verbose=verbose) as path:
             return read(path)
     except InvalidValueError as error:
-        if not was_kept:
+        if not was_kept or isinstance(error, WholeFileError):
             raise
         _fetch_again(source, error, digests, verbose)
     with located(source, **digests, verbose=verbose) as path:
@@ -152,7 +153,7 @@ def _weights_in(folder, label):
     prefixes = [name.removesuffix(_INDEX) for name in names if name.endswith(_INDEX)]
     candidates = [*prefixes, *files] or [name for name in names if name == _HUB_PICKLE]
     if len(candidates) > 1:
-        raise InvalidValueError(
+        raise WholeFileError(
             f"{label} holds several checkpoints: {', '.join(candidates)}. Name one: "
             "give its own path (of an archive, unpacked)."
         )

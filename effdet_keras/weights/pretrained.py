@@ -102,8 +102,9 @@ def _check_needed_fields(source, known):
         raise InvalidValueError(
             f"There is no `pipeline.config` beside '{source.path}', and without it the "
             "image size, anchors and scales of box codes of its model are not known. "
-            "Copy it there, or give it: `EfficientDet.from_preset` and "
-            "`load_pretrained` take `pipeline_config='.../pipeline.config'`."
+            "Put it into the folder of the checkpoint, or give it: "
+            "`EfficientDet.from_preset` and `load_pretrained` take "
+            "`pipeline_config='.../pipeline.config'`."
         )
 
 

@@ -35,6 +35,14 @@ def test_inspect_says_which_model_weights_are_of(lite0, command):
     assert "Did you mean 'model.index'" in said
 
 
+@pytest.mark.parametrize("name", ["d0.h5", "d0.onnx", "d0.index"])
+def test_import_refuses_the_name_of_another_file(tmp_path, command, name):
+    """It wrote a TensorFlow checkpoint, such as `d0.h5.index`."""
+    said = command("import", tmp_path / "none.pth", tmp_path / name, status=1)
+    assert "`out` must be a path that ends in .keras, .weights.h5" in said
+    assert not list(tmp_path.glob("d0*"))
+
+
 @pytest.mark.slow  # all of Lite0 and D0
 def test_import_writes_weights_as_another_kind(lite0, tmp_path, command):
     out = tmp_path / "lite0.keras"

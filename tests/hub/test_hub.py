@@ -629,3 +629,40 @@ def test_a_detector_detects(outputs, input_spec, tmp_path):
     # The image is 20 wide: there the box ends.
     np.testing.assert_allclose(found.boxes, [[4, 0.2 * width, 20, 20]], rtol=1e-5)
     assert [len(each) for each in model.detect([image] * 2, 0.1)] == [2, 2]
+
+
+def decoded(file):
+    return tf.io.decode_image(file, expand_animations=False)
+
+
+def from_example(example):
+    features = {"image/encoded": tf.io.FixedLenFeature([], tf.string)}
+    return decoded(tf.io.parse_single_example(example, features)["image/encoded"])
+
+
+@pytest.mark.parametrize("decode", [decoded, from_example])
+def test_a_detector_that_takes_encoded_images(decode, tmp_path):
+    """Exports of the Object Detection API for files, and for `tf.train.Example`s."""
+
+    def detect(strings):
+        images = tf.map_fn(decode, strings, fn_output_signature=tf.uint8)
+        score = tf.cast(images[:1, 30, 10, :2], tf.float32) / 255  # pixels arrive whole
+        return {**published(images), "detection_scores": score}
+
+    path = save_detector(tmp_path / "detector", detect, shape=[None], dtype=tf.string)
+    model = EfficientDet.from_hub(path, class_names=NAMES, verbose=0)
+    image = np.zeros((40, 20, 3), "uint8")
+    image[30, 10] = 200, 100, 0
+    found = model.detect(image)
+    np.testing.assert_allclose(found.scores, [200 / 255, 100 / 255], rtol=1e-6)
+    np.testing.assert_allclose(found.boxes[0], [4, 4, 20, 20], rtol=1e-5)
+
+
+@pytest.mark.parametrize("shape, dtype", [([None, 4], tf.float32), ([], tf.string)])
+def test_a_detector_of_another_input_is_refused(shape, dtype, tmp_path):
+    def detect(inputs):
+        return published(tf.zeros((1, 8, 8, 3)))
+
+    path = save_detector(tmp_path / "detector", detect, shape=shape, dtype=dtype)
+    with pytest.raises(ValueError, match="Expected: one tensor, of images"):
+        EfficientDet.from_hub(path, verbose=0)

@@ -13,6 +13,7 @@ from support.schedules import schedule_of
 from support.tiny import EAGER, tiny_model, values
 from support.tiny import batch as tiny_batch
 
+from effdet_keras.data.dataset import DetectionDataset
 from effdet_keras.model.efficientdet import EfficientDet
 from effdet_keras.train import compile_model
 
@@ -54,6 +55,7 @@ def test_preset_takes_names_counts_and_overrides():
     [
         ({"name": "efficientdet-d9"}, "no model of this name.*efficientdet-d9"),
         ({"num_classes": 3, "class_names": ["a"]}, "each of the 3 classes.*entries=1"),
+        ({"class_names": ["cat", "cat"]}, "must differ from each other.*with 'cat'"),
         ({"num_classes": 3, "category_ids": [1]}, "each of the 3 classes.*entries=1"),
         ({"weights": "coco-640"}, "no such published weights.*'coco-640'"),
         ({"activation": "tanh"}, "`activation` must be one of"),
@@ -66,6 +68,20 @@ def test_wrong_presets_are_named(arguments, message):
 
 
 @pytest.mark.slow_elsewhere
+def test_one_name_is_no_list_of_its_letters(tmp_path):
+    """A string has as many entries as letters, and each would be a class."""
+    message = r"`class_names` must be a sequence of names, such as \['cat'\]"
+    with pytest.raises(TypeError, match=message):
+        EfficientDet.from_preset("efficientdet-lite0", class_names="cat")
+    config = tiny_model().config
+    with pytest.raises(TypeError, match=message):
+        EfficientDet(config, class_names="cat")
+    with pytest.raises(TypeError, match=message):  # before the file is looked for
+        tiny_model().load_pretrained(tmp_path / "none.keras", class_names="cat")
+    with pytest.raises(TypeError, match=message):
+        DetectionDataset([], "cat")
+
+
 def test_pixels_of_any_type_give_the_same_outputs():
     model, (images, _) = tiny_model(), batch(1)
     expected = ops.convert_to_numpy(model(images)["class_logits"])

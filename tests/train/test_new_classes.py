@@ -48,6 +48,23 @@ def grown(old_weights, class_names=NEW):
     return model
 
 
+@pytest.mark.parametrize("fits", [True, False])
+def test_other_weights_are_not_those_of_the_old_classes(old_weights, tmp_path, fits):
+    model, other = grown(old_weights), detector(("x", "y", "z") if fits else ("x", "y"))
+    loaded = model.loaded_classes
+    assert loaded.names == OLD and loaded.new_labels == (0,)
+    other.save_weights(tmp_path / "other.weights.h5")
+    if fits:
+        model.load_weights(tmp_path / "other.weights.h5")
+        assert model.loaded_classes is None and model.pretrained == "detector"
+        with pytest.raises(ValueError, match="none was loaded as a whole"):
+            model.compile(freeze=ALL_BUT_NEW_CLASSES)
+    else:  # weights that are refused change nothing
+        with pytest.raises(ValueError, match="do not fit the model"):
+            model.load_weights(tmp_path / "other.weights.h5")
+        assert model.loaded_classes == loaded
+
+
 def outputs_of(model):
     images, _ = batch()
     outputs = model(images, training=False)

@@ -4,6 +4,8 @@ import hashlib
 import io
 import zipfile
 
+import h5py
+import numpy as np
 import pytest
 from support.arrays import assert_equal
 from support.remote import web_server
@@ -127,6 +129,75 @@ def test_a_file_that_is_good_and_does_not_fit_is_kept(files, server):
     with pytest.raises(ValueError, match="do not fit"):
         other.load_pretrained(address, verbose=0)
     assert cache_path(address).exists()
+
+
+def averages_alone(folder):
+    """A checkpoint of google/automl without the raw weights."""
+    tf = pytest.importorskip("tensorflow")
+    name = "efficientnet-b0/stem/conv2d/kernel/ExponentialMovingAverage"
+    (folder / "tf").mkdir()
+    tf.raw_ops.SaveV2(
+        prefix=str(folder / "tf/model"),
+        tensor_names=[name],
+        shape_and_slices=[""],
+        tensors=[tf.ones((3, 3, 3, 32))],
+    )
+    pack(folder / "sent.tar.gz", folder / "tf")
+    return "sent.tar.gz", {"averages": False}, "holds moving averages alone"
+
+
+def several(folder):
+    for name in ("a.h5", "b.h5"):
+        (folder / "two" / name).parent.mkdir(exist_ok=True)
+        (folder / "two" / name).write_bytes(b"")
+    pack(folder / "sent.tar.gz", folder / "two")
+    return "sent.tar.gz", {}, "holds several checkpoints"
+
+
+def another_network(folder):
+    with h5py.File(folder / "sent.h5", "w") as file:
+        file["conv1/conv1/kernel:0"] = [1.0]
+    return "sent.h5", {}, "weights of another network"
+
+
+def another_torch_network(folder):
+    save_file = pytest.importorskip("safetensors.numpy").save_file
+    save_file({"fc": np.ones(1)}, folder / "sent.safetensors")
+    return "sent.safetensors", {}, "holds another network"
+
+
+def with_pipeline_config(folder):
+    tiny_model(backbone=LITE0).save_weights(folder / "sent.weights.h5")
+    return "sent.weights.h5", {"pipeline_config": "a.config"}, "belongs to checkpoints"
+
+
+@pytest.mark.parametrize("was_kept", [False, True])
+@pytest.mark.parametrize(
+    "write",
+    [
+        averages_alone,
+        several,
+        another_network,
+        another_torch_network,
+        with_pipeline_config,
+    ],
+)
+def test_a_whole_file_is_not_fetched_again(
+    write, was_kept, tmp_path, memory, monkeypatch
+):
+    """Another argument, or another file, is the cure; this one may have many GB."""
+    monkeypatch.setenv("no_proxy", "127.0.0.1")
+    name, arguments, message = write(tmp_path)
+    with web_server(tmp_path) as server:
+        address = f"{server.address}/{name}"
+        kept = cache_path(address)
+        if was_kept:
+            kept.parent.mkdir(parents=True)
+            kept.write_bytes((tmp_path / name).read_bytes())
+        with pytest.raises(ValueError, match=message) as error:
+            tiny_model(backbone=LITE0).load_pretrained(address, verbose=0, **arguments)
+        assert "cache folder" not in str(error.value)
+        assert kept.exists() and len(server.asked) == (0 if was_kept else 1)
 
 
 @pytest.mark.parametrize("bad", [flipped, lambda body: b"text".ljust(len(body))])

@@ -127,9 +127,22 @@ def distill(
     if student.settings is None:
         student.compile()
     if isinstance(data, DetectionDataset):
-        data = student.batches(data, batch_size, training=True)
+        data = _batches_as_of_fit(student, data, batch_size, epochs, fit)
     with distillation_scope(teacher, student, data, rule) as batches:
         return student.fit(batches, epochs=epochs, **fit)
+
+
+def _batches_as_of_fit(student, dataset, batch_size, epochs, fit):
+    """The batches that `fit` makes of a dataset, for its arguments."""
+    position = student.position_to_resume(fit.get("initial_epoch"))
+    return student.batches(
+        dataset,
+        batch_size,
+        training=True,
+        seed=None if position is None else position.seed,
+        epochs=epochs,
+        steps_per_epoch=fit.get("steps_per_epoch"),
+    )
 
 
 @contextlib.contextmanager

@@ -11,6 +11,7 @@ import numpy as np
 
 from effdet_keras._internal.optional_imports import OptionalModule
 from effdet_keras._internal.optional_imports import tensorflow as tf
+from effdet_keras._internal.remote_path import WholeFileError
 from effdet_keras.data.formats.label_map import read_label_map
 from effdet_keras.errors import InvalidValueError
 from effdet_keras.extras.tfod.pipeline_config import read_pipeline_model
@@ -39,10 +40,13 @@ _VALUE = "/.ATTRIBUTES/VARIABLE_VALUE"
 _SLOT = "/.OPTIMIZER_SLOT/"
 _ROOTS = ("model", "_model")  # of a checkpoint, of a SavedModel
 _FEATURES = b"model/_feature_extractor/"  # in names of both
+_CLASSIFIER_ROOT = "feature_extractor"  # of a network trained on ImageNet, alone
+_CLASSIFIER = b"feature_extractor/layer_with_weights-"
 _BACKBONES = ("_efficientnet", "classification_backbone")  # which share their layers
 _BIFPN = "_feature_extractor/_bifpn_stage/"
 
-_BACKBONE = "_feature_extractor/_efficientnet/layer_with_weights-{number}"
+_BACKBONE_START = "_feature_extractor/_efficientnet/"
+_BACKBONE = f"{_BACKBONE_START}layer_with_weights-{{number}}"
 _TOWER = "_box_predictor/_head_scope_conv_layers/"
 _NORMS = "_box_predictor/_base_tower_layers_for_heads/"
 _BN_IN_TOWER = "/{step}/{layer_in_tower}"
@@ -72,6 +76,9 @@ TFOD = Scheme(  # the paths in the object graph
     has_our_anchors=True,
     needed_fields=("box_scales",),
 )
+
+# A backbone alone means the same for all anchors and box codes.
+_TFOD_CLASSIFIER = dataclasses.replace(TFOD, needed_fields=())
 
 # What holds for each EfficientDet of that API, whatever its `pipeline.config` says.
 _SHARED_CONFIG = {"anchor_order": "aspect_first", "resize_method": "asymmetric"}
@@ -103,13 +110,14 @@ _PLACES = tuple(
         rf"_box_predictor/_prediction_heads/\w+/_class_predictor_layers/{_INDEX}",
     )
 )
+_PLACES_OF = {**dict.fromkeys(_ROOTS, _PLACES), _CLASSIFIER_ROOT: ([_LAYER],)}
 _CLASS_LAYER = re.compile(r"(.+/_class_predictor_layers)/\d+/(\w+)")
 # Convolutions that have a bias here, and there only with `force_use_bias`.
 _BIASED = re.compile(
     r"(.+/node_input_blocks/.+/0|.+/node_post_combine_block/\d+/1|"
     r".+/_head_scope_conv_layers/\w+/\d+)/(?:pointwise_)?kernel"
 )
-_LAYER_NUMBER = re.compile(r"_feature_extractor/_efficientnet/layer_with_weights-(\d+)")
+_LAYER_NUMBER = re.compile(rf"{_BACKBONE_START}layer_with_weights-(\d+)")
 _COMBINE = "/bifpn_combine_weights"
 _EDGE = re.compile(r"(?<=/bifpn_combine_weights)/\d+$")
 
@@ -117,31 +125,42 @@ _EDGE = re.compile(r"(?<=/bifpn_combine_weights)/\d+$")
 def read_tfod_checkpoint(
     prefix, averages=True, pipeline_config=None, own_pipeline_config=None
 ):
-    """Reads an EfficientDet that the API's exporter or its training wrote."""
+    """Reads an EfficientDet that the API's exporter or its training wrote.
+
+    Or the EfficientNet of its classification zoo, with which its trainings begin.
+    """
     tf.require("Reading checkpoints of the Object Detection API")
     prefix = os.fspath(prefix)
-    beside = _config_beside(pathlib.Path(prefix))
-    config_path = pipeline_config or beside or own_pipeline_config
+    is_classifier = _is_classifier(pathlib.Path(prefix))
+    if is_classifier:
+        _refuse_config_of_classifier(prefix, pipeline_config)
+        config_path = None  # one beside it is of the detector to train
+    else:
+        beside = _config_beside(pathlib.Path(prefix))
+        config_path = pipeline_config or beside or own_pipeline_config
     model = None if config_path is None else read_pipeline_model(config_path)
     with naming_damage(prefix):
         reader = tf.train.load_checkpoint(prefix)
         stored = reader.get_variable_to_dtype_map()
         keys = {**_keys_by_name(stored), **_keys_in_graph(reader, stored)}
-    _check_is_whole(prefix, keys)
+    if not is_classifier:
+        _check_is_whole(prefix, keys)
     average = _averages(keys, stored) if averages else {}
     with naming_damage(prefix):
         arrays = {n: reader.get_tensor(average.get(n, key)) for n, key in keys.items()}
     used = {*keys.values(), *average.values()}
     others = {key for key in stored if key not in used}
     arrays, top = _without_classifier(arrays)
+    of_what = ", of a classifier" if is_classifier else _where(prefix)
+    config = {**_SHARED_CONFIG, "backbone_taps": _taps_of(arrays)}
     source = WeightSource(
         path=prefix,
-        kind=f"checkpoint of the Object Detection API{_where(prefix)}",
-        scheme=TFOD,
+        kind=f"checkpoint of the Object Detection API{of_what}",
+        scheme=_TFOD_CLASSIFIER if is_classifier else TFOD,
         arrays=_by_edge(arrays),
         num_averages=len(set(average) & set(arrays)),
         others=tuple(sorted({*others, *(keys[name] for name in top)})),
-        config={**_SHARED_CONFIG, "backbone_taps": _taps_of(arrays)},
+        config=None if is_classifier else config,
     )
     if model is not None:
         model = _model_of_file(source, model, is_given=pipeline_config is not None)
@@ -184,6 +203,16 @@ def _model_of_file(source, model, *, is_given):
         label_map="",
         notes=(*model.notes, note),
     )
+
+
+def _refuse_config_of_classifier(prefix, pipeline_config):
+    if pipeline_config is not None:
+        raise WholeFileError(
+            "`pipeline_config` belongs to checkpoints of detectors. Received: "
+            f"'{prefix}', of a classifier, whose backbone fits any detector. To make "
+            "the model of the config: "
+            "`EfficientDet.from_pipeline_config('.../pipeline.config', weights=...)`."
+        )
 
 
 def freezing_of(reading):
@@ -242,11 +271,19 @@ def _expression(chosen, names):
 
 def is_tfod_checkpoint(prefix):
     """Whether a checkpoint is of the Object Detection API, by names in its index."""
+    names = _names_in_index(prefix)
+    return _FEATURES in names or _CLASSIFIER in names
+
+
+def _is_classifier(prefix):
+    names = _names_in_index(prefix)
+    return _CLASSIFIER in names and _FEATURES not in names
+
+
+def _names_in_index(prefix):
+    """The bytes in which names are stored plainly, whole every few entries."""
     index = prefix.with_name(f"{prefix.name}.index")
-    if not index.is_file():
-        return False
-    # Names are stored plainly, whole every few entries.
-    return _FEATURES in index.read_bytes()
+    return index.read_bytes() if index.is_file() else b""
 
 
 def _config_beside(prefix):
@@ -285,26 +322,30 @@ def _keys_in_graph(reader, stored):
             if re.fullmatch(place[0], name):
                 walk(child, place[1:], f"{path}/{name}" if path else name)
 
-    for root in _ROOTS:
+    for root, places in _PLACES_OF.items():
         if children and root in children[0]:
-            for place in _PLACES:
+            for place in places:
                 walk(children[0][root], place, "")
     return {_one_backbone(path): key for path, key in keys.items()}
 
 
 def _keys_by_name(stored):
     """The same by the names of the keys alone."""
-    patterns = [re.compile("/".join([*place, r"\w+"])) for place in _PLACES]
+    patterns = {
+        root: [re.compile("/".join([*place, r"\w+"])) for place in places]
+        for root, places in _PLACES_OF.items()
+    }
     keys = {}
     for key in stored:
         root, _, path = key.removesuffix(_VALUE).partition("/")
-        if root in _ROOTS and any(pattern.fullmatch(path) for pattern in patterns):
+        if any(pattern.fullmatch(path) for pattern in patterns.get(root, ())):
             keys[_one_backbone(path)] = key
     return keys
 
 
 def _one_backbone(path):
-    return path.replace("/classification_backbone/", "/_efficientnet/")
+    path = path.replace("/classification_backbone/", "/_efficientnet/")
+    return f"{_BACKBONE_START}{path}" if re.match(_LAYER, path) else path
 
 
 def _check_is_whole(prefix, keys):
@@ -314,12 +355,12 @@ def _check_is_whole(prefix, keys):
     ):
         return
     if any(name.startswith("_feature_extractor/_efficientnet/") for name in keys):
-        raise InvalidValueError(
+        raise WholeFileError(
             f"'{prefix}' holds the backbone of an EfficientDet, without BiFPN and "
             "heads: the Object Detection API writes such a first checkpoint at step "
             "0, before the network is built. Give a later one, such as 'ckpt-2'."
         )
-    raise InvalidValueError(
+    raise WholeFileError(
         f"'{prefix}' is a checkpoint of the Object Detection API, of another model "
         "than EfficientDet: it has no EfficientNet with a BiFPN "
         "(`_feature_extractor/_bifpn_stage`). Only EfficientDets can be read."
@@ -401,7 +442,8 @@ def _is_of(path, head):
 
 KIND = Kind(
     title="the TF Object Detection API's checkpoint or SavedModel of an EfficientDet, "
-    "in the folder of its exporter or of a training",
+    "in the folder of its exporter or of a training, or its checkpoint of an "
+    "EfficientNet trained on ImageNet",
     is_of=_is_of,
     read=read_tfod_checkpoint,
     options=("pipeline_config", "own_pipeline_config"),

@@ -6,7 +6,10 @@ import contextlib
 import os
 import re
 
+import numpy as np
+
 from effdet_keras._internal.optional_imports import tensorflow as tf
+from effdet_keras._internal.remote_path import WholeFileError
 from effdet_keras.errors import InvalidValueError, require
 from effdet_keras.weights.network_arrays import (
     TF1,
@@ -59,6 +62,10 @@ OBJECT_GRAPH = Scheme(  # the objects of the model that tf2/train.py saves
     },
 )
 
+_NO_RAW = (
+    "the file has no raw weights: its variables are the moving averages already, as in "
+    "the `emackpt-*` files of google/automl's tf2"
+)
 AVERAGE = "/ExponentialMovingAverage"
 _VALUE = "/.ATTRIBUTES/VARIABLE_VALUE"
 _SLOT = "/.OPTIMIZER_SLOT/"
@@ -83,7 +90,8 @@ def read_tensorflow_checkpoint(prefix, averages=True):
     floats = sorted(key for key, dtype in dtypes.items() if dtype.is_floating)
     kind, scheme, raw, average = _entries(floats)
     rule = f"'{prefix}' holds moving averages alone: read it with `averages=True`"
-    require(averages or raw or not average, rule, averages=averages)
+    require(averages or raw or not average, rule, WholeFileError, averages=averages)
+    has_no_raw = not averages and _averages_twice(prefix, reader, raw, average)
     average = average if averages else {}
     wanted = {**raw, **average}
     names = published_names(wanted, scheme, prefix)
@@ -96,7 +104,18 @@ def read_tensorflow_checkpoint(prefix, averages=True):
         arrays={names[name]: array for name, array in arrays.items()},
         num_averages=len(average),
         others=tuple(sorted(set(dtypes) - {*raw.values(), *average.values()})),
+        notes=(_NO_RAW,) if has_no_raw else (),
     )
+
+
+def _averages_twice(prefix, reader, raw, average):
+    """Whether the variables of an object graph equal their optimizer's averages."""
+    both = [name for name, key in average.items() if name in raw and _SLOT in key]
+    with naming_damage(prefix):
+        return bool(both) and all(
+            np.array_equal(reader.get_tensor(raw[n]), reader.get_tensor(average[n]))
+            for n in both
+        )
 
 
 def read_raw_arrays(prefix, averages=True):
@@ -204,7 +223,7 @@ def published_names(names, scheme, path):
     root = re.compile(rf"(?:^|/)(?={_ROOTS[scheme]})")
     prefixes = {name[: match.end()] for name in names if (match := root.search(name))}
     if not prefixes:
-        raise InvalidValueError(
+        raise WholeFileError(
             f"'{path}' holds the weights of another network: none of its "
             f"{len(names)} arrays has a name of EfficientDet or EfficientNet. "
             f"Received: {sorted(names)[:3]}"
@@ -215,7 +234,7 @@ def published_names(names, scheme, path):
     }
     is_one = prefix == "" or len(prefixes) == 1
     if not is_one or len(set(published.values())) < len(published):
-        raise InvalidValueError(
+        raise WholeFileError(
             f"'{path}' holds several networks, and it is not known which to read: "
             f"save the one you want alone. Received: arrays such as {sorted(names)[:2]}"
         )

@@ -7,9 +7,9 @@ import zipfile
 
 import h5py
 
+from effdet_keras._internal.remote_path import WholeFileError
 from effdet_keras._internal.unpacking import UnpackedSizeError, open_zip
 from effdet_keras._internal.weights_h5 import check_weights_h5
-from effdet_keras.errors import InvalidValueError
 from effdet_keras.weights.archive import (
     WEIGHTS_ENTRY,
     ZIP_DAMAGES,
@@ -120,7 +120,7 @@ def _read_weights(file, path, averages):
     )
     weights = {n: array for n, array in arrays.items() if n.startswith(_LAYERS)}
     if _MARK not in weights:
-        raise InvalidValueError(
+        raise WholeFileError(
             f"'{path}' holds no weights of this package's `EfficientDet`: it has no "
             f"'{_MARK}'."
         )

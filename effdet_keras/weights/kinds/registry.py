@@ -6,6 +6,7 @@ A new kind is one file with a `Kind`, here or in an extra, and one line in `KIND
 import pathlib
 
 from effdet_keras._internal.extras import extra
+from effdet_keras._internal.remote_path import WholeFileError
 from effdet_keras.errors import InvalidValueError
 from effdet_keras.weights.kinds import automl, keras_h5, own, torch_state_dict
 
@@ -34,7 +35,7 @@ def open_weights(path, averages=True, pipeline_config=None, own_pipeline_config=
         "own_pipeline_config": own_pipeline_config,
     }
     if kind is not None and pipeline_config is not None and not kind.options:
-        raise InvalidValueError(
+        raise WholeFileError(
             "`pipeline_config` belongs to checkpoints of the Object Detection API. "
             f"Received: '{path}', which is of another kind: {kind.title}"
         )

@@ -14,7 +14,7 @@ import re
 
 import numpy as np
 
-from effdet_keras.errors import InvalidValueError
+from effdet_keras._internal.remote_path import WholeFileError
 from effdet_keras.network.config import (
     EFFDET_ANCHORS,
     MODEL_NAMES,
@@ -155,7 +155,7 @@ def source_of(path, content, averages):
         if prefixes:
             source = _network(path, content, prefixes, averages, scheme)
             return (_detector if scheme is TORCH else _backbone)(path, content, source)
-    raise InvalidValueError(
+    raise WholeFileError(
         f"'{path}' holds another network: none of its {len(content)} entries has a "
         "name of PyTorch effdet ('backbone.conv_stem.weight'), EfficientNet-PyTorch "
         "('_conv_stem.weight') or timm's EfficientNet ('conv_stem.weight'). The first "
@@ -167,7 +167,7 @@ def _network(path, content, prefixes, averages, scheme):
     """One network of those in a file, and of what else is in it the names."""
     wanted = [p for p in prefixes if _is_average(p) == averages] or prefixes
     if len(wanted) > 1:
-        raise InvalidValueError(
+        raise WholeFileError(
             f"'{path}' holds {len(wanted)} networks: {wanted}. Save the state dict of "
             "one of them."
         )

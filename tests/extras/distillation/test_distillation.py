@@ -9,6 +9,7 @@ from support.tiny import EAGER, batch, tiny_model
 from effdet_keras.data import from_arrays
 from effdet_keras.extras.distillation import Distillation, distill
 from effdet_keras.model.efficientdet import EfficientDet
+from effdet_keras.train.resume import TrainingPosition
 
 pytestmark = pytest.mark.tensorflow
 
@@ -93,6 +94,30 @@ def test_the_loss_is_that_of_the_annotations_and_that_of_the_teacher():
         alone += found["val_reg_l2_loss"] + 4 * found["val_box_iou_loss"]
         assert found["val_loss"] == pytest.approx(alone, rel=1e-3)
         assert "val_distillation_loss" not in history
+
+
+class Seen(Exception):
+    """Ends a call where it makes its batches."""
+
+
+def test_batches_are_those_of_fit(monkeypatch):
+    """Mosaics depend on the length of the training, a resumed order on its seed."""
+    options = []
+
+    def batches(model, data, size, **more):
+        options.append({"size": size, **more})
+        raise Seen
+
+    monkeypatch.setattr(EfficientDet, "batches", batches)
+    student, length = tiny_model(), {"epochs": 60, "steps_per_epoch": 5}
+    student.compile()
+    student.resume_from(TrainingPosition(epoch=2, total_steps=0, seed=7))
+    with pytest.raises(Seen):
+        student.fit(dataset(), batch_size=2, **length)
+    with pytest.raises(Seen):
+        distill(tiny_model(), student, dataset(), batch_size=2, **length)
+    assert options[0] == options[1]
+    assert options[1]["epochs"] == 60 and options[1]["seed"] == 7
 
 
 def test_a_teacher_of_another_size_sees_the_student_s_images():

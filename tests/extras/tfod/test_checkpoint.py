@@ -14,7 +14,7 @@ from support.weights import values
 from effdet_keras.extras.tfod.checkpoint import TFOD, read_tfod_checkpoint
 from effdet_keras.model.efficientdet import EfficientDet
 from effdet_keras.network.config import TFOD_TAPS, EfficientDetConfig
-from effdet_keras.weights.identify import match_arrays
+from effdet_keras.weights.identify import identify, match_arrays
 from effdet_keras.weights.kinds.registry import open_weights
 from effdet_keras.weights.locate import located
 from effdet_keras.weights.network_arrays import TF1, network_arrays
@@ -176,6 +176,45 @@ def test_a_checkpoint_of_step_0_says_that_it_is_one(tmp_path):
     tfod_files.write_with_graph(tmp_path / "ckpt-1", backbone)
     with pytest.raises(ValueError, match="step 0.*later one"):
         open_weights(tmp_path / "ckpt-1")
+
+
+def write_classifier(prefix):
+    """What the API's zoo has of an EfficientNet: the backbone with ImageNet's top."""
+    start = "_feature_extractor/"
+    of_backbone = {n: v for n, v in ARRAYS.items() if n.startswith(start)}
+    arrays = {
+        name.removeprefix(start).partition("/")[2]: value
+        for name, value in of_backbone.items()
+        if "bifpn" not in name
+    }
+    tfod_files.write_with_graph(prefix, arrays, root="feature_extractor")
+
+
+def test_a_classifier_of_its_zoo_is_a_backbone(tmp_path):
+    """A `pipeline.config` beside it is of the detector that is to be trained."""
+    prefix = tmp_path / "ckpt-0"
+    write_classifier(prefix)
+    (tmp_path / "pipeline.config").write_text(tfod_files.pipeline_text(CONFIG))
+    source = read_weights(prefix, None, verbose=0)
+    match = match_arrays(source, CONFIG)
+    assert not match.mismatched and not match.left_over
+    assert {array.is_backbone for array in match.missing} == {False}
+    for name, value in match.found.items():
+        np.testing.assert_array_equal(value, VALUES[name], err_msg=name)
+    assert len([n for n in source.others if "layer_with_weights" in n]) == 4  # the top
+    assert identify(source).names == ("efficientdet-d0",)
+    config, *_ = config_for_weights(
+        "efficientdet-d0", source, class_names=None, category_ids=None, overrides={}
+    )
+    assert config == EfficientDetConfig.from_name("efficientdet-d0")
+    assert not source.notes
+
+
+def test_a_classifier_has_no_pipeline_config(exported, tmp_path):
+    write_classifier(tmp_path / "ckpt-0")
+    path = exported / "pipeline.config"
+    with pytest.raises(ValueError, match="belongs to checkpoints of detectors"):
+        read_weights(tmp_path / "ckpt-0", None, pipeline_config=path, verbose=0)
 
 
 def test_another_model_is_refused_by_name(tmp_path):

@@ -246,6 +246,30 @@ def test_the_model_starts_from_the_checkpoint_that_the_file_names(folder, capsys
     assert not np.array_equal(*pair)
 
 
+def test_the_model_starts_from_a_classifier_as_the_published_configs_do(folder):
+    checkpoint = tf.train.load_checkpoint(str(folder / "checkpoint" / "ckpt-0"))
+    start, end = "model/_feature_extractor/_efficientnet/", "/.ATTRIBUTES/"
+    values = {
+        f"feature_extractor/{key.removeprefix(start).partition(end)[0]}": (
+            checkpoint.get_tensor(key)
+        )
+        for key in checkpoint.get_variable_to_shape_map()
+        if key.startswith(start)
+    }
+    tfod_files.write_by_name(folder / "classifier" / "ckpt-0", values)
+    path = _with_training(
+        folder,
+        f"fine_tune_checkpoint: '{folder / 'classifier' / 'ckpt-0'}' "
+        "fine_tune_checkpoint_type: 'classification'",
+    )
+    model = EfficientDet.from_pipeline_config(path, verbose=0)
+    detector = EfficientDet.from_preset("efficientdet-d0", weights=folder, verbose=0)
+    for part, is_loaded in (("efficientnet", True), ("fpn_cells", False)):
+        pair = [_weights_named(one, part) for one in (model, detector)]
+        assert np.array_equal(*pair) == is_loaded, part
+    assert model.pretrained == "backbone" and model.class_names == ("cat", "dog")
+
+
 def test_a_missing_checkpoint_of_the_file_stops_model_and_run_alike(folder):
     start = "fine_tune_checkpoint: 'nowhere/ckpt-0'"
     path = _with_training(folder, start)

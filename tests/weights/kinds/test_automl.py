@@ -119,6 +119,21 @@ def test_object_graphs_give_averages_or_raw_values(
     assert set(source.others) <= set(graph_tensors)
 
 
+@pytest.mark.parametrize("averages", [True, False])
+def test_a_file_whose_variables_are_the_averages_says_so(
+    tmp_path, graph_tensors, averages
+):
+    """`emackpt-*`: the raw weights of that training are in no file."""
+    same = dict(graph_tensors)
+    for key, value in graph_tensors.items():
+        variable, slot, _ = key.partition("/.OPTIMIZER_SLOT/")
+        if slot and key.endswith(f"/average{automl_files.VALUE}"):
+            same[variable + automl_files.VALUE] = value
+    notes = read(tmp_path, same, averages=averages).notes
+    assert ["no raw weights" in note for note in notes] == [True] * (not averages)
+    assert not read(tmp_path, graph_tensors, averages=averages).notes
+
+
 def test_a_backbone_is_read_and_its_classifier_left_over(
     tmp_path, golden_path, refweights
 ):
