@@ -109,7 +109,7 @@ def _check_needed_fields(source, known):
 
 
 def check_boxes_are_known(model, source, checkpoint_type):
-    """Raises where the box layer of a file would be taken, and its codes are unknown."""
+    """Raises where a box layer would be taken whose codes are unknown."""
     in_file = source.config or {}
     # As that API restores it, into the model of a `pipeline.config`: as it is.
     is_as_there = model.config.anchor_order == in_file.get("anchor_order")
