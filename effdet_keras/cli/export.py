@@ -6,6 +6,7 @@ import argparse
 import pathlib
 from typing import Any
 
+from effdet_keras._internal.optional_imports import keras
 from effdet_keras.cli.arguments import add_overwrite
 from effdet_keras.export.registry import FORMATS, OPTIONS, TARGETS
 
@@ -58,7 +59,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     comparing.add_argument(
         "--evaluation-split",
         metavar="NAME",
-        help="split of that dataset (by default, the test or validation split)",
+        help=(
+            "split of that dataset (test or validation, or else the images that the "
+            "run held out)"
+        ),
     )
 
     calibration = parser.add_argument_group("calibration of int8")
@@ -118,7 +122,6 @@ def run(
 ) -> None:
     """Writes a model for another runtime; `options` are those of its format."""
     from effdet_keras.cli.files import (
-        EVALUATION_SPLITS,
         DatasetSource,
         check_outputs,
         open_live_model,
@@ -127,7 +130,10 @@ def run(
     check_outputs([out], [model], overwrite=overwrite)
     source = DatasetSource("--evaluate", evaluate, evaluation_split)
     if evaluate is not None:
-        options["evaluate"] = source.load(EVALUATION_SPLITS)
+        keras.require("`effdet-keras export`")
+        from effdet_keras.cli.evaluation_images import evaluation_images
+
+        options["evaluate"] = evaluation_images(source, [model]).dataset
     source = DatasetSource("--calibration", calibration, calibration_split)
     if calibration is not None:
         is_folder = calibration_split is None and source.is_folder_of_images()

@@ -55,6 +55,7 @@ from effdet_keras.runs.run_folder import (
     history_of,
     standard_output_kept,
 )
+from effdet_keras.runs.training_images import trained_on_too
 from effdet_keras.train.resume import position_from_info
 from effdet_keras.weights.archive import checkpoint_file, read_archive_info
 from effdet_keras.weights.checkpoint_files import BEST_FILE, CONFIGURATION_FILE
@@ -321,12 +322,8 @@ def _final_evaluation(configuration, splits, folder, log):
     results, found = analyzed_images(model, dataset, **options)
     of_pixels = found.segmentation
     evaluation = analyze_results(results, dataset.class_names)
-    shared = len(shared_images(splits.train.records, dataset.records))
-    if shared and not configuration.one_batch:
-        why = (
-            f"{shared:,} of these {len(dataset):,} images were trained on: the numbers "
-            "are too good, and say nothing of other images."
-        )
+    why = trained_on_too(splits.train, dataset)
+    if why is not None and not configuration.one_batch:
         evaluation = dataclasses.replace(evaluation, diagnosis=why)
     elif not configuration.one_batch:
         found_out = results, evaluation.coco["AP50"], dataset.num_classes

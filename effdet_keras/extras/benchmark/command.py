@@ -6,6 +6,7 @@ import argparse
 import dataclasses
 import pathlib
 
+from effdet_keras._internal.optional_imports import keras
 from effdet_keras._internal.whole_files import write_text
 from effdet_keras.cli.arguments import (
     add_batch_size,
@@ -97,7 +98,6 @@ def run(
 ) -> None:
     """Measures how long a model takes per image, or what each of its files is worth."""
     from effdet_keras.cli.files import (
-        EVALUATION_SPLITS,
         DatasetSource,
         check_outputs,
         open_any_model,
@@ -133,9 +133,12 @@ def run(
     folder = None if out is None else pathlib.Path(out)
     check_outputs([json, out], [model, data], overwrite=overwrite)
     source = DatasetSource("DATA", data, split, format)
-    chosen = source.chosen_split(EVALUATION_SPLITS)
-    valid = source.load((chosen,))
-    calibration = _calibration(source, chosen)
+    keras.require("`effdet-keras benchmark`")
+    from effdet_keras.cli.evaluation_images import evaluation_images
+
+    chosen, valid, _, calibration = evaluation_images(source, [model])
+    if calibration is None:
+        calibration = _calibration(source, chosen)
     live = open_live_model(model)
     from effdet_keras.extras.benchmark.benchmark_files import benchmark_files
 
