@@ -35,6 +35,7 @@ from effdet_keras.train.schedules import (
     has_own_rates,
     is_fitted,
     named_schedule,
+    with_short_warmup,
 )
 
 AUTO = "auto"  # the value of a field that the recipe is to choose
@@ -420,6 +421,18 @@ class Recipe(RecipeFields):
             steps_per_epoch=steps_per_epoch,
             epochs=epochs,
         )
+
+    def with_short_warmup(self, steps_per_epoch: int, steps: int) -> Recipe:
+        """The recipe, with a warm-up of a tenth of the steps where an epoch is longer.
+
+        A warm-up that is given, and the schedule of an object of Keras, stay.
+        """
+        if self._brings_optimizer or self._brings_schedule:
+            return self
+        schedule = with_short_warmup(self._schedule, steps_per_epoch, steps)
+        if schedule == self._schedule:
+            return self
+        return dataclasses.replace(self, schedule=schedule)
 
     def get_config(self):
         """All fields; objects as Keras serialises them."""

@@ -1,4 +1,4 @@
-"""`eval` and others take images that a run did not train on, or say that they do not."""
+"""`eval` and others take images that a run did not train on, or say so."""
 
 import json
 import shutil
