@@ -25,6 +25,9 @@ DESCRIPTION = (
 )
 
 
+_MODEL = "efficientdet-lite0"
+
+
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Adds the arguments of the command to its parser."""
     add_data(parser)
@@ -41,7 +44,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_unlabelled(parser)
     parser.add_argument(
         "--model",
-        default="efficientdet-d0",
+        default=_MODEL,
         metavar="NAME",
         help="the model whose anchors are checked (%(default)s)",
     )
@@ -52,8 +55,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         type=int,
         metavar="PIXELS",
         help=(
-            "the network's input size: one number, or height and width (the model's "
-            "own)"
+            "the network's input size: one number, or height and width (fitted to "
+            "the boxes, as for train)"
         ),
     )
     parser.add_argument(
@@ -147,7 +150,7 @@ def run(
     split: str | None = None,
     format: str | None = None,
     unlabelled: str | None = None,
-    model: str = "efficientdet-d0",
+    model: str = _MODEL,
     image_size: int | tuple[int, int] | None = None,
     html: str | None = None,
     json: str | None = None,
