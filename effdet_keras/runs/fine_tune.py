@@ -211,6 +211,10 @@ def _run_training(configuration, splits, folder, text, *, started, resume, callb
     """Trains, keeps the best checkpoint, and evaluates it; `folder` is this run's."""
     if configuration.one_batch:
         splits = splits.one_batch(configuration.batch_size)
+        print(
+            f"One batch: {count_of(len(splits.train), 'image')} to train on, and "
+            f"{len(splits.final[1])} of '{splits.final[0]}' to evaluate on."
+        )
     described = describe_data(splits.by_role())
     checkpoint, damages = None, []
     if resume:
@@ -291,7 +295,7 @@ def _fit(model, batches, configuration, splits, *, folder, log, position, callba
         f"{model.count_params():,} parameters for {count_of(epochs, 'epoch')} of "
         f"{count_of(len(batches), 'step')}."
     )
-    if not configuration.run_eagerly:
+    if not (configuration.run_eagerly or configuration.one_batch):
         print("Compiling the training step; the first step takes 10 to 60 s.")
     # Keras' progress bar, 1, is for terminals: in a file a line per epoch, 2.
     needs_lines = configuration.verbose == 1 and not sys.stdout.isatty()
