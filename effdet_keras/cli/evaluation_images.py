@@ -12,6 +12,7 @@ from effdet_keras.data.dataset import DetectionDataset
 from effdet_keras.data.formats.dataset_files import role_of_split
 from effdet_keras.errors import printable
 from effdet_keras.runs.training_images import (
+    configuration_of_run,
     run_of_model,
     splits_of_run,
     trained_on_too,
@@ -90,7 +91,8 @@ def _read_as_trained(data, models):
     run = next(filter(None, map(run_of_model, models)), None)
     if data.unlabelled is not None or run is None:
         return data
-    as_trained = run.read_configuration().unlabelled
+    configuration = configuration_of_run(run)
+    as_trained = None if configuration is None else configuration.unlabelled
     if as_trained is None:
         return data
     if not FORMATS[find(data.path, data.format).format].has_unlabelled:

@@ -12,9 +12,9 @@ import warnings
 from effdet_keras._internal.whole_files import is_remote
 from effdet_keras.data.dataset import DetectionDataset
 from effdet_keras.data.shared_images import shared_images
-from effdet_keras.errors import InvalidValueError
+from effdet_keras.errors import EffDetError
 from effdet_keras.runs.components import Splits, choose_splits
-from effdet_keras.runs.configuration import FILE_PATTERNS
+from effdet_keras.runs.configuration import FILE_PATTERNS, RunConfiguration
 from effdet_keras.runs.run_folder import RunFolder, fingerprint
 from effdet_keras.weights.checkpoint_files import ARCHIVE_FOLDER
 
@@ -39,6 +39,18 @@ def run_of_model(model: str | os.PathLike) -> RunFolder | None:
     return None
 
 
+# Of a run that is old or damaged, or whose data needs a package that is not here.
+_NOT_READ = (EffDetError, ValueError, OSError)
+
+
+def configuration_of_run(folder: RunFolder) -> RunConfiguration | None:
+    """What a run began with; None where it cannot be read, as of another version."""
+    try:
+        return folder.read_configuration()
+    except _NOT_READ:
+        return None
+
+
 def splits_of_run(
     folder: RunFolder, data: str | None = None, format: str | None = None
 ) -> Splits | None:
@@ -47,7 +59,9 @@ def splits_of_run(
     None where that cannot be read, or has other images or annotations than the run had:
     `data.json` has digests of its splits.
     """
-    configuration = folder.read_configuration()
+    configuration = configuration_of_run(folder)
+    if configuration is None:
+        return None
     if data is not None:
         where = {"data": os.fspath(data), "format": format}
         configuration = configuration.replace(**where, **dict.fromkeys(FILE_PATTERNS))
@@ -57,7 +71,7 @@ def splits_of_run(
         try:
             described = json.loads((folder.path / "data.json").read_text("utf-8"))
             splits = choose_splits(configuration)
-        except (InvalidValueError, OSError):
+        except _NOT_READ:
             return None
     for role in ("train", "validation"):
         digest = described["splits"].get(role, {}).get("sha256")

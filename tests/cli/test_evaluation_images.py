@@ -108,8 +108,25 @@ def test_a_run_whose_data_has_changed_is_of_unknown_training(undivided, tmp_path
     assert splits_of_run(folder) is None
     run = str(tmp_path / "run")
     assert f"if '{run}' was trained" in chosen(copy, run).caution
-    (tmp_path / "run" / "data.json").unlink()
-    assert splits_of_run(folder) is None
+
+
+@pytest.mark.parametrize(
+    ("name", "content"),
+    [
+        ("data.json", None),  # of a run that was stopped before it was written
+        ("data.json", "{"),
+        ("data.json", '{"splits": {}}'),
+        ("configuration.yaml", "a_field_of_another_version: 1"),
+    ],
+)
+def test_a_damaged_run_is_evaluated_as_a_model_of_unknown_training(
+    undivided, tmp_path, name, content
+):
+    begun(tmp_path / "run", undivided)
+    path = tmp_path / "run" / name
+    path.unlink() if content is None else path.write_text(content)
+    found = chosen(undivided, str(tmp_path / "run"))
+    assert len(found.dataset) == 10 and "was trained on these" in found.caution
 
 
 def test_images_without_annotations_are_what_they_were_in_training(
