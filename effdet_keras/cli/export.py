@@ -7,7 +7,7 @@ import pathlib
 from typing import Any
 
 from effdet_keras._internal.optional_imports import keras
-from effdet_keras.cli.arguments import add_overwrite
+from effdet_keras.cli.arguments import add_overwrite, add_unlabelled
 from effdet_keras.export.registry import FORMATS, OPTIONS, TARGETS
 
 SUMMARY = "write a model for another runtime, and check it there"
@@ -65,6 +65,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         ),
     )
 
+    add_unlabelled(comparing)
+
     calibration = parser.add_argument_group("calibration of int8")
     calibration.add_argument(
         "--calibration",
@@ -116,6 +118,7 @@ def run(
     overwrite: bool = False,
     evaluate: str | None = None,
     evaluation_split: str | None = None,
+    unlabelled: str | None = None,
     calibration: str | None = None,
     calibration_split: str | None = None,
     **options: Any,
@@ -128,7 +131,9 @@ def run(
     )
 
     check_outputs([out], [model], overwrite=overwrite)
-    source = DatasetSource("--evaluate", evaluate, evaluation_split)
+    source = DatasetSource(
+        "--evaluate", evaluate, evaluation_split, unlabelled=unlabelled
+    )
     if evaluate is not None:
         keras.require("`effdet-keras export`")
         from effdet_keras.cli.evaluation_images import evaluation_images

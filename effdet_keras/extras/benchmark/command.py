@@ -17,6 +17,7 @@ from effdet_keras.cli.arguments import (
     add_precision,
     add_runtime,
     add_threads,
+    add_unlabelled,
 )
 from effdet_keras.errors import InvalidValueError, require
 
@@ -53,6 +54,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--split", metavar="NAME", help="split of DATA to evaluate on (test or valid)"
     )
     add_format(files)
+    add_unlabelled(files)
     parser.add_argument(
         "--images",
         metavar="FOLDER",
@@ -86,6 +88,7 @@ def run(
     out: str | None = None,
     split: str | None = None,
     format: str | None = None,
+    unlabelled: str | None = None,
     images: str | None = None,
     batch_size: int = 1,
     runs: int = 30,
@@ -109,8 +112,8 @@ def run(
     if targets is None:
         from effdet_keras.extras.benchmark.benchmark_model import benchmark
 
-        rule = "--out, --split and --format are for DATA and --targets"
-        given = {"out": out, "split": split, "format": format}
+        rule = "--out, --split, --format and --unlabelled are for DATA and --targets"
+        given = {"out": out, "split": split, "format": format, "unlabelled": unlabelled}
         require(not any(given.values()), rule, **given)
         check_outputs([json], [model], overwrite=overwrite)
         predictor = open_any_model(model, threads, runtime=runtime, precision=precision)
@@ -132,7 +135,7 @@ def run(
     require(is_usual, rule, **given)
     folder = None if out is None else pathlib.Path(out)
     check_outputs([json, out], [model, data], overwrite=overwrite)
-    source = DatasetSource("DATA", data, split, format)
+    source = DatasetSource("DATA", data, split, format, unlabelled)
     keras.require("`effdet-keras benchmark`")
     from effdet_keras.cli.evaluation_images import evaluation_images
 

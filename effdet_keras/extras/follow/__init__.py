@@ -87,6 +87,8 @@ def _images(folder, data):
     if data.split is not None:
         return data.split, data.load((data.split,))
     where = {"data": data.path, "format": data.format, **dict.fromkeys(FILE_PATTERNS)}
+    if data.unlabelled is not None:
+        where["unlabelled"] = data.unlabelled
     chosen = folder.read_configuration().replace(**where)
     return "validation", choose_splits(chosen).validation
 

@@ -12,8 +12,9 @@ from effdet_keras.cli.arguments import (
     add_data,
     add_format,
     add_settings,
+    add_unlabelled,
 )
-from effdet_keras.errors import InvalidValueError, check_argument
+from effdet_keras.errors import InvalidValueError
 
 SUMMARY = "say at which stage a training loses its boxes"
 DESCRIPTION = (
@@ -39,6 +40,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="the split to test with (train, or else the only one)",
     )
     add_format(parser)
+    add_unlabelled(parser)
     parser.add_argument(
         "--model",
         metavar="NAME",
@@ -90,6 +92,7 @@ def run(
     *,
     split: str | None = None,
     format: str | None = None,
+    unlabelled: str | None = None,
     model: str | None = None,
     image_size: int | tuple[int, int] | None = None,
     settings: Sequence[str] = (),
@@ -114,7 +117,7 @@ def run(
             f"{made_only[0]} is for a model that is new, and MODEL, '{archive}', is "
             "one that is there: leave one of the two out."
         )
-    dataset = _read(data, split, format)
+    dataset = _read(data, split, format, unlabelled)
     if archive is not None:
         tested = EfficientDet.from_archive(archive)
     else:  # as a run would make it for this dataset
@@ -132,17 +135,15 @@ def run(
     return 0 if report.ok else 1
 
 
-def _read(data, split, format):
+def _read(data, split, format, unlabelled):
     """The images to test with; the stages say what is wrong with them."""
-    from effdet_keras.data.any_format import find, load, load_splits
+    from effdet_keras.data.any_format import load_splits
+    from effdet_keras.data.formats.reading import chosen_split
 
     with warnings.catch_warnings(action="ignore"):
-        if split is None and "train" in find(data, format).readers:
-            split = "train"
-        if split is None:
-            return load(data, format=format, on_error="skip")
-        # With the others, so that labels are those of a training on all of it.
-        splits = load_splits(data, format=format, on_error="skip")
-    expected = f"one of {list(splits)}, the splits of '{data}'"
-    check_argument(split in splits, "--split", split, expected)
-    return splits[split]
+        # All splits, so that labels are those of a training on all of it.
+        options = {"format": format, "unlabelled": unlabelled}
+        splits = load_splits(data, on_error="skip", **options)
+    if split is None and len(splits) > 1:
+        split = "train"
+    return splits[chosen_split(splits, split, data)]
