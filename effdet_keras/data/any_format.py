@@ -15,7 +15,7 @@ from collections.abc import Callable, Mapping
 
 import numpy as np
 
-from effdet_keras._internal.number_ranges import check_whole_number
+from effdet_keras._internal.number_ranges import check_number, check_whole_number
 from effdet_keras._internal.remote_path import exists, path_of
 from effdet_keras._internal.whole_files import is_remote
 from effdet_keras.data.dataset import DetectionDataset, count_of
@@ -258,6 +258,8 @@ def load_train_valid(
         >>> len(train), len(valid)
         (3, 2)
     """
+    check_number("fraction", fraction, "(0, 1)")  # before the reading
+    check_whole_number("seed", seed, "[0, inf)")
     splits = load_splits(
         path, format=format, class_names=class_names, unlabelled=unlabelled
     )

@@ -422,18 +422,6 @@ class Recipe(RecipeFields):
             epochs=epochs,
         )
 
-    def with_short_warmup(self, steps_per_epoch: int, steps: int) -> Recipe:
-        """The recipe, with a warm-up of a tenth of the steps where an epoch is longer.
-
-        A warm-up that is given, and the schedule of an object of Keras, stay.
-        """
-        if self._brings_optimizer or self._brings_schedule:
-            return self
-        schedule = with_short_warmup(self._schedule, steps_per_epoch, steps)
-        if schedule == self._schedule:
-            return self
-        return dataclasses.replace(self, schedule=schedule)
-
     def get_config(self):
         """All fields; objects as Keras serialises them."""
         return keras.saving.serialize_keras_object(dict(vars(self)))
@@ -467,3 +455,16 @@ class Recipe(RecipeFields):
         """Deprecated: `resolve`."""
         warn_of_old_name("Recipe.chosen", "Recipe.resolve")
         return self.resolve(**fields)
+
+
+def shorten_warmup(recipe: Recipe, steps_per_epoch: int, steps: int) -> Recipe:
+    """The recipe, with a warm-up of a tenth of the steps where an epoch is longer.
+
+    A warm-up that is given, and the schedule of an object of Keras, stay.
+    """
+    if recipe._brings_optimizer or recipe._brings_schedule:
+        return recipe
+    schedule = with_short_warmup(recipe._schedule, steps_per_epoch, steps)
+    if schedule == recipe._schedule:
+        return recipe
+    return dataclasses.replace(recipe, schedule=schedule)

@@ -20,6 +20,7 @@ from effdet_keras.train.compile_model import compile_model
 from effdet_keras.train.fit_data import TrainingData
 from effdet_keras.train.freezing import freeze, frozen_state, is_trainable, unfreeze
 from effdet_keras.train.optimizers import steps_done
+from effdet_keras.train.recipe import shorten_warmup
 
 
 def resolve_recipe(model: Any, data: TrainingData, *, verbose: bool) -> None:
@@ -75,7 +76,7 @@ def resolve_auto_fields(model: Any, facts: TrainingFacts, *, verbose: bool) -> N
     ]
     recipe = requested.resolve(**{choice.field: choice.value for choice in choices})
     epochs = facts.epochs or facts.steps  # not known: as many as there may be
-    with_warmup = recipe.with_short_warmup(facts.steps // epochs, facts.steps)
+    with_warmup = shorten_warmup(recipe, facts.steps // epochs, facts.steps)
     if with_warmup != recipe:
         why = "a tenth of the steps is warm-up, not an epoch"
         choices.append(AutoChoice("schedule", with_warmup.schedule, why))

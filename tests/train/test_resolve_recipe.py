@@ -8,7 +8,7 @@ from support.tiny import EAGER, batch, tiny_model, values
 
 from effdet_keras.train.auto_recipe import LONG, TrainingFacts
 from effdet_keras.train.optimizers import Muon
-from effdet_keras.train.recipe import NAMES, Recipe
+from effdet_keras.train.recipe import NAMES, Recipe, shorten_warmup
 from effdet_keras.train.resolve_recipe import resolve_auto_fields
 
 
@@ -186,10 +186,10 @@ def test_a_short_training_is_not_all_warmup(arguments, epochs, warmup, capsys):
 def test_a_schedule_with_a_length_of_its_own_has_a_tenth_of_that():
     schedule = {"name": "cosine", "total_steps": 50}
     recipe = Recipe("reference", optimizer="muon", schedule=schedule)
-    short = recipe.with_short_warmup(100, 100)
+    short = shorten_warmup(recipe, 100, 100)
     assert short.schedule == {**schedule, "warmup_steps": 5}
-    assert recipe.with_short_warmup(5, 100) == recipe
+    assert shorten_warmup(recipe, 5, 100) == recipe
     for given in ("constant", None):
         sgd = keras.optimizers.SGD(0.1)
         other = Recipe(optimizer=sgd) if given is None else Recipe(schedule=given)
-        assert other.with_short_warmup(100, 100) is other
+        assert shorten_warmup(other, 100, 100) is other
