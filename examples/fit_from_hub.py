@@ -3,8 +3,8 @@
     python examples/fit_from_hub.py DATA --out runs/from_hub
     python examples/fit_from_hub.py DATA --module my_module/ --freeze "backbone+fpn"
 
-DATA is a folder with the splits train and valid (or val), in any format that
-docs/data.md lists.
+DATA is a folder in any format that docs/data.md lists. Without a validation split, a
+tenth of the images to train on is held out.
 """
 
 import argparse
@@ -16,13 +16,7 @@ LITE0 = "https://tfhub.dev/tensorflow/efficientdet/lite0/feature-vector/1"
 
 def main():
     options = read_options()
-    splits = ek.data.load_splits(options.folder)
-    names = [name for name in ("valid", "val", "validation", "test") if name in splits]
-    train = splits["train"]
-    if names:
-        valid = splits[names[0]]
-    else:
-        train, valid = train.split(0.9)
+    train, valid = ek.data.load_train_valid(options.folder, 0.9)
     model = ek.EfficientDet.from_hub(options.module, class_names=train.class_names)
     batches = model.batches(
         train, options.batch_size, training=True, scale_jitter=(0.5, 1.5)

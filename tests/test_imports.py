@@ -81,7 +81,10 @@ MAY_IMPORT_INSIDE = {
     "cli/files.py:load": ["effdet_keras.data.any_format"],
     "cli/files.py:chosen_split": ["effdet_keras.data.any_format"],
     # Of commands, as in their `run`.
-    "extras/selftest/command.py:_read": ["effdet_keras.data.any_format"],
+    "extras/selftest/command.py:_read": [
+        "effdet_keras.data.any_format",
+        "effdet_keras.data.formats.reading",
+    ],
     "export/network.py:evaluated": ["effdet_keras.network.build"],
     "export/network.py:network_function": ["effdet_keras.network.computing"],
     "export/network_graph.py:network_graph": [

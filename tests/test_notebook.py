@@ -165,19 +165,22 @@ def test_train_to_phone_runs(tmp_path, images):
     assert sizes[1] < 0.5 * sizes[0]
 
 
-@pytest.mark.parametrize("split", ["valid", "val", "validation", "test", None])
+@pytest.mark.parametrize("split", ["valid", "val2017", "validation", "test", None])
 @pytest.mark.parametrize("name", [TRAIN, HUB, PHONE])
 def test_a_validation_split_may_have_any_usual_name(name, split, tmp_path, monkeypatch):
-    (cell,) = (cell for cell in cells(name, "code") if "ek.data.load_splits" in cell)
+    (cell,) = (cell for cell in cells(name, "code") if "load_train_valid" in cell)
     train, valid = ek.data.write_shapes(
         tmp_path / "shapes", num_train=10, num_valid=2, image_size=64
     )
-    splits = {"train": train} if split is None else {"train": train, split: valid}
+    name_of_train = "train2017" if split == "val2017" else "train"
+    others = {} if split is None else {split: valid}
+    splits = {name_of_train: train, **others}
     ek.data.write_tfrecord(splits, tmp_path / "records")
     code = cell.partition("if MODEL_FILE")[0]  # the data alone
     defined = {"DATA": str(tmp_path / "records"), "OUT": str(tmp_path / "out")}
     exec(compile(code, name, "exec"), defined)
-    expected = (10, 2) if split is not None else (9, 1)
+    # A test split stays for the test.
+    expected = (9, 1) if split in ("test", None) else (10, 2)
     assert (len(defined["train"]), len(defined["valid"])) == expected
 
 

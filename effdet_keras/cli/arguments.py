@@ -165,6 +165,7 @@ def add_training_fields(
     """
     fields = parser.add_argument_group("trainings", argument_default=argparse.SUPPRESS)
     fields.add_argument("--format", choices=DATASET_FORMATS, help="the format of DATA")
+    add_unlabelled(fields)
     fields.add_argument("--steps", type=int, metavar="N", help=steps_help)
     fields.add_argument(
         "--batch-size", type=int, metavar="N", help="images per step (8)"

@@ -12,6 +12,7 @@ from effdet_keras.cli.arguments import (
     add_format,
     add_overwrite,
     add_threads,
+    add_unlabelled,
 )
 from effdet_keras.errors import InvalidValueError
 
@@ -42,6 +43,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="the split to evaluate on (test, or else valid, validation or val)",
     )
     add_format(parser)
+    add_unlabelled(parser)
     add_batch_size(parser, default=8)
     parser.add_argument(
         "--out",
@@ -118,6 +120,7 @@ def run(
     *,
     split: str | None = None,
     format: str | None = None,
+    unlabelled: str | None = None,
     batch_size: int = 8,
     out: str | None = None,
     json: str | None = None,
@@ -134,7 +137,7 @@ def run(
     keras.require("`effdet-keras eval`")
     from effdet_keras.cli.files import DatasetSource
 
-    source = DatasetSource("DATA", data, split, format)
+    source = DatasetSource("DATA", data, split, format, unlabelled)
     of_one_evaluation = {
         "json": json,
         "detections": detections,
@@ -154,8 +157,8 @@ def run(
         return
     if len(models) != 1 or any(of_one_evaluation.values()):
         raise InvalidValueError(
-            "--follow takes one run, --out, --split, --format, --batch-size and "
-            "--timeout: `effdet-keras eval RUN DATA --follow`."
+            "--follow takes one run, --out, --split, --format, --unlabelled, "
+            "--batch-size and --timeout: `effdet-keras eval RUN DATA --follow`."
         )
     from effdet_keras.extras.follow import follow_run
 

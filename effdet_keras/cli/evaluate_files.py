@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import os
 import sys
 import time
@@ -11,6 +12,7 @@ from typing import ClassVar
 
 from effdet_keras._internal.folder_lock import FolderLock
 from effdet_keras._internal.whole_files import local_path, write_text
+from effdet_keras.cli.evaluation_images import evaluation_images
 from effdet_keras.cli.files import (
     EVALUATION_SPLITS,
     DatasetSource,
@@ -77,10 +79,10 @@ def evaluate_files(
     check_outputs([*written, json_path], read, overwrite=overwrite)
     # Found before the model is opened, so that what is wrong is said before any work.
     store = _ThresholdStore(read[0]) if store_thresholds else None
-    split = data.chosen_split(EVALUATION_SPLITS)
+    data.chosen_split(EVALUATION_SPLITS)
     sources = [_Model(model, batch_size, threads, losses) for model in models]
     sources += map(_File, detections)
-    dataset = data.load((split,))
+    split, dataset, caution, _ = evaluation_images(data, models)
     columns = {}
     if slices is not None:
         from effdet_keras.extras.image_columns import read_image_columns
@@ -90,6 +92,9 @@ def evaluate_files(
         on = f"on the {len(dataset):,} images of '{split}'"
         print(printable(f"\n'{source.name}' {on}:"), flush=True)
         source.evaluate(dataset, columns)
+        if caution is not None:
+            why = " ".join(filter(None, (caution, source.evaluation.diagnosis)))
+            source.evaluation = dataclasses.replace(source.evaluation, diagnosis=why)
         if json_path is not None:
             records = detections_to_coco(source.results, dataset.category_ids)
             _write_json(records, json_path, indent=None)
@@ -98,6 +103,7 @@ def evaluate_files(
     comparison = _comparison(*sources) if len(sources) == 2 else None
     if out is not None:
         about = {"data": os.fspath(data.path), "split": split}
+        about |= {} if caution is None else {"caution": caution}
         _write(out, sources, comparison, about, dataset)
     if store is not None:
         store.store(*sources, dataset)

@@ -6,7 +6,8 @@ import argparse
 import pathlib
 from typing import Any
 
-from effdet_keras.cli.arguments import add_overwrite
+from effdet_keras._internal.optional_imports import keras
+from effdet_keras.cli.arguments import add_overwrite, add_unlabelled
 from effdet_keras.export.registry import FORMATS, OPTIONS, TARGETS
 
 SUMMARY = "write a model for another runtime, and check it there"
@@ -58,8 +59,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     comparing.add_argument(
         "--evaluation-split",
         metavar="NAME",
-        help="split of that dataset (by default, the test or validation split)",
+        help=(
+            "split of that dataset (test or validation, or else the images that the "
+            "run held out)"
+        ),
     )
+
+    add_unlabelled(comparing)
 
     calibration = parser.add_argument_group("calibration of int8")
     calibration.add_argument(
@@ -112,22 +118,27 @@ def run(
     overwrite: bool = False,
     evaluate: str | None = None,
     evaluation_split: str | None = None,
+    unlabelled: str | None = None,
     calibration: str | None = None,
     calibration_split: str | None = None,
     **options: Any,
 ) -> None:
     """Writes a model for another runtime; `options` are those of its format."""
     from effdet_keras.cli.files import (
-        EVALUATION_SPLITS,
         DatasetSource,
         check_outputs,
         open_live_model,
     )
 
     check_outputs([out], [model], overwrite=overwrite)
-    source = DatasetSource("--evaluate", evaluate, evaluation_split)
+    source = DatasetSource(
+        "--evaluate", evaluate, evaluation_split, unlabelled=unlabelled
+    )
     if evaluate is not None:
-        options["evaluate"] = source.load(EVALUATION_SPLITS)
+        keras.require("`effdet-keras export`")
+        from effdet_keras.cli.evaluation_images import evaluation_images
+
+        options["evaluate"] = evaluation_images(source, [model]).dataset
     source = DatasetSource("--calibration", calibration, calibration_split)
     if calibration is not None:
         is_folder = calibration_split is None and source.is_folder_of_images()

@@ -67,6 +67,7 @@ class DatasetSource:
     path: str | None
     split: str | None = None
     format: str | None = None
+    unlabelled: str | None = None
 
     def __post_init__(self):
         if self.path is None and self.split:
@@ -79,7 +80,8 @@ class DatasetSource:
         """Reads the split that was asked for, or else the first preferred one."""
         from effdet_keras.data.any_format import load
 
-        return load(self.path, self.chosen_split(preferred), format=self.format)
+        options = {"format": self.format, "unlabelled": self.unlabelled}
+        return load(self.path, self.chosen_split(preferred), **options)
 
     def chosen_split(self, preferred: tuple[str, ...]) -> str:
         """The split that was asked for, or else the first preferred one."""

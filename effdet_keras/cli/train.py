@@ -236,7 +236,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--augment",
         type=_names,
         metavar="NAMES",
-        help="augmentations beside flip and scale jitter, such as mosaic,blur",
+        help=(
+            "augmentations beside flip and scale jitter, such as mosaic,blur, or none "
+            "(mosaics in long trainings)"
+        ),
     )
 
     run = parser.add_argument_group("run", argument_default=not_given)
@@ -341,7 +344,9 @@ def _number_or_word(text):
 
 
 def _names(text):
-    """Names between commas."""
+    """Names between commas; none of them for "none"."""
+    if _word(text) is None:
+        return ()
     return tuple(name.strip() for name in text.split(",") if name.strip())
 
 

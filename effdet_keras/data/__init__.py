@@ -5,7 +5,12 @@ from typing import TYPE_CHECKING
 from effdet_keras._internal.lazy_names import lazy_names
 
 if TYPE_CHECKING:
-    from effdet_keras.data.any_format import convert, load, load_splits
+    from effdet_keras.data.any_format import (
+        convert,
+        load,
+        load_splits,
+        load_train_valid,
+    )
     from effdet_keras.data.dataset import DetectionDataset
     from effdet_keras.data.formats.arrays import from_arrays
     from effdet_keras.data.formats.coco import from_coco, write_coco
@@ -50,6 +55,7 @@ __all__ = [
     "from_yolo",
     "load",
     "load_splits",
+    "load_train_valid",
     "write_coco",
     "write_csv",
     "write_shapes",
@@ -60,7 +66,7 @@ __all__ = [
 
 # Whoever trains or detects needs few of them.
 _PLACES = {
-    "data.any_format": ("convert", "load", "load_splits"),
+    "data.any_format": ("convert", "load", "load_splits", "load_train_valid"),
     "data.dataset": ("DetectionDataset",),
     "data.formats.arrays": ("from_arrays",),
     "data.formats.coco": ("from_coco", "write_coco"),

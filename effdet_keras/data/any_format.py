@@ -15,7 +15,7 @@ from collections.abc import Callable, Mapping
 
 import numpy as np
 
-from effdet_keras._internal.number_ranges import check_whole_number
+from effdet_keras._internal.number_ranges import check_number, check_whole_number
 from effdet_keras._internal.remote_path import exists, path_of
 from effdet_keras._internal.whole_files import is_remote
 from effdet_keras.data.dataset import DetectionDataset, count_of
@@ -30,6 +30,7 @@ from effdet_keras.data.formats.dataset_files import (
     names_in,
     role_of_split,
     split_folders,
+    splits_of_role,
     visible_folders,
     walk,
 )
@@ -221,6 +222,57 @@ def load_splits(
     datasets = _read(found, splits, class_names, on_error, masks, unlabelled)
     datasets = _without_whole(datasets, found)
     return _tell_of_shared(_with_same_classes(datasets), path)
+
+
+def load_train_valid(
+    path: str | os.PathLike[str],
+    fraction: float = 0.8,
+    *,
+    seed: int = 0,
+    format: str | None = None,
+    class_names: ClassNames | None = None,
+    unlabelled: str | None = None,
+) -> tuple[DetectionDataset, DetectionDataset]:
+    """Reads images to train on and images to validate on, both of the same classes.
+
+    These are the splits that are called so, such as `train2017` and `val2017`. Where
+    none is for validation, the images to train on are divided, and a line says so; data
+    without splits is divided whole. A test split stays for the test.
+
+    Args:
+        path, format, class_names, unlabelled: as for `load`.
+        fraction, seed: of `DetectionDataset.split`, where the images are divided: the
+            share to train on, and which they are.
+
+    Raises:
+        FileNotFoundError, ValueError: As `load` does, and where no split is called one
+            to train on: read them with `load_splits`.
+
+    Example:
+        >>> import tempfile
+        >>> from effdet_keras.data import write_shapes
+        >>> folder = tempfile.mkdtemp()
+        >>> _ = write_shapes(folder, num_train=3, num_valid=2)
+        >>> train, valid = load_train_valid(folder)
+        '/...' is COCO json: splits train, valid
+        >>> len(train), len(valid)
+        (3, 2)
+    """
+    check_number("fraction", fraction, "(0, 1)")  # before the reading
+    check_whole_number("seed", seed, "[0, inf)")
+    splits = load_splits(
+        path, format=format, class_names=class_names, unlabelled=unlabelled
+    )
+    name = chosen_split(splits, "train" if len(splits) > 1 else None, path)
+    validation = splits_of_role(splits, "validation")
+    if validation and validation[0] != name:
+        return splits[name], splits[validation[0]]
+    train, valid = splits[name].split(fraction, seed=seed)
+    print(
+        f"There is no validation split: {len(valid)} images of '{name}', chosen at "
+        f"random, are for validation, and {len(train)} to train on."
+    )
+    return train, valid
 
 
 def load_each(

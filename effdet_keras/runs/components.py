@@ -16,7 +16,7 @@ from effdet_keras.callbacks.tensorboard import has_tensorboard
 from effdet_keras.data import DetectionDataset, load_splits
 from effdet_keras.data.any_format import load_each
 from effdet_keras.data.dataset import require_boxes
-from effdet_keras.data.formats.dataset_files import role_of_split
+from effdet_keras.data.formats.dataset_files import splits_of_role
 from effdet_keras.data.shared_images import shared_images
 from effdet_keras.errors import (
     InvalidValueError,
@@ -201,7 +201,7 @@ def _name(configuration, role, datasets):
     value = getattr(configuration, f"{role}_split")
     if value == "auto":
         usual = [name for name in _USUAL[role] if name in datasets]
-        others = [name for name in datasets if role_of_split(name) == role]
+        others = splits_of_role(datasets, role)
         return next(iter([*usual, *others]), None)
     check_choice(f"{role}_split", value, [*datasets, None])
     return value

@@ -56,6 +56,7 @@ from effdet_keras.runs.run_folder import (
     history_of,
     standard_output_kept,
 )
+from effdet_keras.runs.training_images import trained_on_too
 from effdet_keras.train.resume import position_from_info
 from effdet_keras.weights.archive import checkpoint_file, read_archive_info
 from effdet_keras.weights.checkpoint_files import BEST_FILE, CONFIGURATION_FILE
@@ -218,6 +219,10 @@ def _run_training(configuration, splits, folder, text, *, started, resume, callb
     """Trains, keeps the best checkpoint, and evaluates it; `folder` is this run's."""
     if configuration.one_batch:
         splits = splits.one_batch(configuration.batch_size)
+        print(
+            f"One batch: {count_of(len(splits.train), 'image')} to train on, and "
+            f"{len(splits.final[1])} of '{splits.final[0]}' to evaluate on."
+        )
     described = describe_data(splits.by_role())
     checkpoint, damages = None, []
     if resume:
@@ -298,7 +303,7 @@ def _fit(model, batches, configuration, splits, *, folder, log, position, callba
         f"{model.count_params():,} parameters for {count_of(epochs, 'epoch')} of "
         f"{count_of(len(batches), 'step')}."
     )
-    if not configuration.run_eagerly:
+    if not (configuration.run_eagerly or configuration.one_batch):
         print("Compiling the training step; the first step takes 10 to 60 s.")
     # Keras' progress bar, 1, is for terminals: in a file a line per epoch, 2.
     needs_lines = configuration.verbose == 1 and not sys.stdout.isatty()
@@ -329,12 +334,8 @@ def _final_evaluation(configuration, splits, folder, log):
     results, found = analyzed_images(model, dataset, **options)
     of_pixels = found.segmentation
     evaluation = analyze_results(results, dataset.class_names)
-    shared = len(shared_images(splits.train.records, dataset.records))
-    if shared and not configuration.one_batch:
-        why = (
-            f"{shared:,} of these {len(dataset):,} images were trained on: the numbers "
-            "are too good, and say nothing of other images."
-        )
+    why = trained_on_too(splits.train, dataset)
+    if why is not None and not configuration.one_batch:
         evaluation = dataclasses.replace(evaluation, diagnosis=why)
     elif not configuration.one_batch:
         found_out = results, evaluation.coco["AP50"], dataset.num_classes

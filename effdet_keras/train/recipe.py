@@ -35,6 +35,7 @@ from effdet_keras.train.schedules import (
     has_own_rates,
     is_fitted,
     named_schedule,
+    with_short_warmup,
 )
 
 AUTO = "auto"  # the value of a field that the recipe is to choose
@@ -454,3 +455,16 @@ class Recipe(RecipeFields):
         """Deprecated: `resolve`."""
         warn_of_old_name("Recipe.chosen", "Recipe.resolve")
         return self.resolve(**fields)
+
+
+def shorten_warmup(recipe: Recipe, steps_per_epoch: int, steps: int) -> Recipe:
+    """The recipe, with a warm-up of a tenth of the steps where an epoch is longer.
+
+    A warm-up that is given, and the schedule of an object of Keras, stay.
+    """
+    if recipe._brings_optimizer or recipe._brings_schedule:
+        return recipe
+    schedule = with_short_warmup(recipe._schedule, steps_per_epoch, steps)
+    if schedule == recipe._schedule:
+        return recipe
+    return dataclasses.replace(recipe, schedule=schedule)

@@ -15,11 +15,12 @@ from __future__ import annotations
 from typing import Any
 
 from effdet_keras.train import auto_recipe, inputs
-from effdet_keras.train.auto_recipe import TrainingFacts
+from effdet_keras.train.auto_recipe import AutoChoice, TrainingFacts
 from effdet_keras.train.compile_model import compile_model
 from effdet_keras.train.fit_data import TrainingData
 from effdet_keras.train.freezing import freeze, frozen_state, is_trainable, unfreeze
 from effdet_keras.train.optimizers import steps_done
+from effdet_keras.train.recipe import shorten_warmup
 
 
 def resolve_recipe(model: Any, data: TrainingData, *, verbose: bool) -> None:
@@ -74,6 +75,12 @@ def resolve_auto_fields(model: Any, facts: TrainingFacts, *, verbose: bool) -> N
         if requested.is_auto(choice.field)
     ]
     recipe = requested.resolve(**{choice.field: choice.value for choice in choices})
+    epochs = facts.epochs or facts.steps  # not known: as many as there may be
+    with_warmup = shorten_warmup(recipe, facts.steps // epochs, facts.steps)
+    if with_warmup != recipe:
+        why = "a tenth of the steps is warm-up, not an epoch"
+        choices.append(AutoChoice("schedule", with_warmup.schedule, why))
+        recipe = with_warmup
     if any(choice.field == "freeze" for choice in choices):
         freeze(model, recipe.freeze, recipe.freeze_batch_norm)
     compile_model(model, requested, recipe, model.settings.keras_options)

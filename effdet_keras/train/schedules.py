@@ -245,6 +245,20 @@ def is_fitted(schedule):
     return name in _FITTED and not {"total_steps", "warmup_steps"} <= set(settings)
 
 
+def with_short_warmup(schedule, steps_per_epoch, steps):
+    """A schedule by name or dict, whose warm-up is at most a tenth of the training.
+
+    One whose warm-up is given, or that is not as long as the training, stays.
+    """
+    name, settings = schedule_choice(schedule)
+    if name not in _FITTED or {"warmup_steps", "warmup_epochs"} & set(settings):
+        return schedule
+    warmup_steps = max(1, (settings.get("total_steps") or steps) // 10)
+    if warmup_steps >= steps_per_epoch:
+        return schedule
+    return {"name": name, **settings, "warmup_steps": warmup_steps}
+
+
 def has_own_rates(schedule):
     """Whether a schedule by name or dict takes no learning rate."""
     return schedule_choice(schedule)[0] == "manual_step"

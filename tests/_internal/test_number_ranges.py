@@ -396,6 +396,10 @@ CALLS = {
         lambda m, **k: _dataset().split(**{"fraction": 0.5, **k}),
         {"fraction": (0, 1, *_SHARE), "seed": _LENGTH},
     ),
+    "load_train_valid": (
+        lambda m, **k: ek.data.load_train_valid("in", **k),
+        {"fraction": (0, 1, *_SHARE), "seed": _LENGTH},
+    ),
     "convert": (
         lambda m, **k: ek.data.convert("in", "out", "tfrecord", **k),
         {"num_shards": _COUNT},

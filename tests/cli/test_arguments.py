@@ -66,6 +66,15 @@ def test_the_choices_are_the_names_of_formats_and_runtimes():
     assert list(to.choices) == written
 
 
+@pytest.mark.parametrize("name", cli.COMMANDS)
+def test_what_reads_datasets_takes_what_the_warning_of_images_without_txt_says(name):
+    """`--unlabelled`, which three of eleven commands had."""
+    actions = {action.dest: action for action in parser_of(name)._actions}
+    formats = tuple(getattr(actions.get("format"), "choices", None) or ())
+    reads = formats == arguments.DATASET_FORMATS or "evaluate" in actions
+    assert ("unlabelled" in actions) == reads
+
+
 @pytest.mark.parametrize("name", ["inspect", "train"])
 def test_a_size_is_one_number_or_two(name, capsys):
     parser = parser_of(name)

@@ -20,7 +20,7 @@ def test_inspect_says_by_its_status_whether_there_are_errors(tmp_path, command):
     page = tmp_path / "report.html"
     inspect = ["inspect", tmp_path / "set", "--split", "train"]
     text = command(*inspect, "--image-size", 128, "--html", page)
-    assert "efficientdet-d0 at 128x128" in text and "Fit to train on" in text
+    assert "efficientdet-lite0 at 128x128" in text and "Fit to train on" in text
     assert page.read_text().startswith("<!doctype html>")
     assert "at 128x256" in command(*inspect, "--no-decode", "--image-size", 128, 256)
 
@@ -32,7 +32,7 @@ def test_inspect_names_what_is_broken(tmp_path, capsys):
     inspect = ["inspect", str(tmp_path), "--split", "train"]
     assert cli.main([*inspect, "--model", "efficientdet-lite0"]) == 1
     text = capsys.readouterr().out
-    assert "efficientdet-lite0 at 320x320" in text
+    assert "efficientdet-lite0 at 192x192" in text  # as `train` makes it
     assert "00005.jpg: image file is truncated" in text
     assert cli.main([*inspect, "--no-decode"]) == 0
 
@@ -71,7 +71,8 @@ def two_warnings(tmp_path):
 
 def test_inspect_writes_all_that_it_finds_as_json(two_warnings, tmp_path, command):
     path = tmp_path / "report.json"
-    command("inspect", two_warnings, "--json", path, "--image-size", 64)
+    model = ("--model", "efficientdet-d0", "--image-size", 64)
+    command("inspect", two_warnings, "--json", path, *model)
     content = json.loads(path.read_text())
     assert content["ok"] and content["exit_status"] == 0 and not content["strict"]
     assert content["counts"] == {"error": 0, "warning": 2, "note": 0}

@@ -55,6 +55,8 @@ def test_it_trains_and_says_where_what_is_and_goes_on(data, tmp_path, capsys):
     said = capsys.readouterr().out
     for text in ("AP50 ", "on 'validation'", "best.keras", "curves.png", "log.txt"):
         assert text in said
+    assert "One batch: 2 images to train on, and 2 of 'validation'" in said
+    assert "Compiling" not in said  # one batch is trained eagerly
     assert "\r" not in said.replace("\r\n", "")
     run = RunConfiguration.read(out / "configuration.yaml")
     assert (run.seed, run.freeze, run.learning_rate) == (3, None, 0.001)
@@ -66,6 +68,14 @@ def test_it_trains_and_says_where_what_is_and_goes_on(data, tmp_path, capsys):
     assert "already has a run" in capsys.readouterr().err
     assert cli.main(["train", "--resume", "--out", str(out)]) == 0
     assert "Run is complete (1 of 1 epoch)." in capsys.readouterr().out
+
+
+def test_none_is_a_word_for_augmentations_as_for_other_flags():
+    parser = argparse.ArgumentParser()
+    train_command.add_arguments(parser)
+    words = ["DATA", "--out", "OUT", "--augment"]
+    assert parser.parse_args([*words, "none"]).augment == ()
+    assert parser.parse_args([*words, "blur, mosaic"]).augment == ("blur", "mosaic")
 
 
 @pytest.fixture(scope="module")

@@ -8,7 +8,7 @@ import pytest
 from PIL import Image
 
 from effdet_keras import data
-from effdet_keras.data import from_arrays, load, load_splits
+from effdet_keras.data import from_arrays, load, load_splits, load_train_valid
 
 
 def touch(path, content=None):
@@ -288,3 +288,53 @@ def test_convert_refuses_what_it_cannot_do(tmp_path):
     with pytest.raises(FileExistsError, match="train"):
         data.convert(tmp_path, tmp_path / "train", "yolo")
     assert not (tmp_path / "out").exists()
+
+
+def test_the_split_to_train_on_may_be_vocs_trainval(tmp_path):
+    for name in "ab":
+        touch(tmp_path / f"Annotations/{name}.xml", VOC)
+        touch(tmp_path / f"JPEGImages/{name}.png")
+    touch(tmp_path / "ImageSets/Main/trainval.txt", "a\n")
+    touch(tmp_path / "ImageSets/Main/test.txt", "b\n")
+    assert load(tmp_path, "train").image_ids == load(tmp_path, "trainval").image_ids
+    with pytest.raises(ValueError, match=r"load\(DATA, 'trainval'\)\.split\(0\.8\)"):
+        load(tmp_path, "valid")
+    touch(tmp_path / "ImageSets/Main/train.txt", "b\n")
+    assert load(tmp_path, "train").image_ids == load(tmp_path, "test").image_ids
+
+
+def test_data_that_is_not_divided_is_an_error_with_the_cure(tmp_path):
+    touch(tmp_path / "a.xml", VOC)
+    touch(tmp_path / "a.png")
+    with pytest.raises(ValueError, match=r"= ek\.data\.load\(DATA\)\.split\(0\.8\)`"):
+        load(tmp_path, "val")
+    with pytest.raises(ValueError, match="Received: split='fold1'$"):
+        load(tmp_path, "fold1")
+
+
+@pytest.mark.parametrize("names", [("train2017", "val2017"), ("Train", "eval")])
+def test_images_to_train_and_to_validate_on_are_found(tmp_path, names, capsys):
+    for name, image in zip((*names, "test"), "abc"):
+        touch(tmp_path / f"{name}.json", coco([f"{image}.png"]))
+        touch(tmp_path / f"{name}/{image}.png")
+    train, valid = load_train_valid(tmp_path)
+    files = [[r.file_name for r in dataset.records] for dataset in (train, valid)]
+    assert files == [["a.png"], ["b.png"]]
+    assert "chosen at random" not in capsys.readouterr().out
+    (tmp_path / f"{names[0]}.json").rename(tmp_path / "fold1.json")
+    (tmp_path / names[0]).rename(tmp_path / "fold1")
+    with pytest.raises(ValueError, match="`split` must be one of .*split='train'"):
+        load_train_valid(tmp_path)
+
+
+def test_what_is_not_divided_is_divided(tmp_path, capsys):
+    for name in "abcde":
+        touch(tmp_path / f"{name}.xml", VOC)
+        Image.new("RGB", (40, 20), (40 * ord(name) % 256, 0, 0)).save(
+            tmp_path / f"{name}.png"
+        )
+    train, valid = load_train_valid(tmp_path, 0.6, seed=1)
+    assert sorted(train.image_ids + valid.image_ids) == sorted(load(tmp_path).image_ids)
+    assert "2 images of 'train', chosen at random, are for validation, and 3 to" in (
+        capsys.readouterr().out
+    )

@@ -56,6 +56,13 @@ def test_the_usual_names_are_found(name):
     assert splits.final == ("validation", splits.validation)
 
 
+def test_vocs_trainval_is_trained_on_where_there_is_no_train():
+    splits = chosen({"trainval": dataset(6), "test": dataset(2)})
+    assert sizes(splits) == {"train": 5, "validation": 1, "test": 2}
+    splits = chosen({"trainval": dataset(6), "train": dataset(4), "val": dataset(2)})
+    assert sizes(splits) == {"train": 4, "validation": 2}
+
+
 def test_splits_can_be_named():
     data = {"a": dataset(5), "b": dataset(3), "c": dataset(2), "test": dataset(1)}
     fields = {"train_split": "a", "validation_split": "b", "test_split": "c"}

@@ -8,7 +8,7 @@ from support.tiny import EAGER, batch, tiny_model, values
 
 from effdet_keras.train.auto_recipe import LONG, TrainingFacts
 from effdet_keras.train.optimizers import Muon
-from effdet_keras.train.recipe import NAMES, Recipe
+from effdet_keras.train.recipe import NAMES, Recipe, shorten_warmup
 from effdet_keras.train.resolve_recipe import resolve_auto_fields
 
 
@@ -154,3 +154,42 @@ def test_the_decay_of_a_long_training_is_not_that_of_the_next_short_one():
     resolve_auto_fields(other, TrainingFacts(20, 8, steps=50), verbose=False)
     assert isinstance(other.optimizer, Muon)
     assert other.optimizer.weight_decay == other.settings.recipe.weight_decay == 0.004
+
+
+@pytest.mark.parametrize(
+    ("arguments", "epochs", "warmup"),
+    [
+        ({"optimizer": "muon"}, 1, 10),  # of 100 steps
+        ({"optimizer": "adamw"}, 2, 20),
+        ({"optimizer": "adamw"}, 10, 100),  # an epoch, as the reference's
+        ({"optimizer": "adamw"}, 30, 100),
+        ({"optimizer": "muon", "schedule": "polynomial"}, 1, 10),
+        ({"schedule": {"name": "cosine", "warmup_epochs": 1.0}}, 1, 100),
+        ({"schedule": {"name": "cosine", "warmup_steps": 40}}, 1, 40),
+        ({"recipe": "reference"}, 1, 100),
+    ],
+    ids=str,
+)
+def test_a_short_training_is_not_all_warmup(arguments, epochs, warmup, capsys):
+    """Its rate rose to the peak at the last step, and never fell."""
+    model = tiny_model()
+    model.compile(**arguments)
+    facts = TrainingFacts(800, 8, steps=100 * epochs, epochs=epochs)
+    resolve_auto_fields(model, facts, verbose=True)
+    rate = model.settings.recipe.resolve_schedule(
+        batch_size=8, steps_per_epoch=100, epochs=epochs
+    )
+    assert (rate.warmup_steps, rate.total_steps) == (warmup, 100 * epochs)
+    assert ("a tenth of the steps" in capsys.readouterr().out) == (warmup in (10, 20))
+
+
+def test_a_schedule_with_a_length_of_its_own_has_a_tenth_of_that():
+    schedule = {"name": "cosine", "total_steps": 50}
+    recipe = Recipe("reference", optimizer="muon", schedule=schedule)
+    short = shorten_warmup(recipe, 100, 100)
+    assert short.schedule == {**schedule, "warmup_steps": 5}
+    assert shorten_warmup(recipe, 5, 100) == recipe
+    for given in ("constant", None):
+        sgd = keras.optimizers.SGD(0.1)
+        other = Recipe(optimizer=sgd) if given is None else Recipe(schedule=given)
+        assert shorten_warmup(other, 100, 100) is other

@@ -160,6 +160,7 @@ _SPLIT_WORD = re.compile(
     r"(?P<year>\d{4})?(?:set|data|imgs?|images?|labels?|_)?",
     re.IGNORECASE,
 )
+_TRAINVAL = re.compile(r"train_?val(\d{4})?", re.IGNORECASE)
 _SHORT = {"training": "train", "trn": "train", "testing": "test", "tst": "test"}
 _SHORT["validate"] = "validation"
 _ROLES = {"train": "train", "test": "test"}
@@ -298,6 +299,24 @@ def role_of_split(name: str) -> str | None:
     """
     split = split_in_name(name)
     return None if split is None else _role_of(split)
+
+
+def splits_of_role(names: Iterable[str], role: str | None) -> list[str]:
+    """The splits for a role of `role_of_split`.
+
+    Pascal VOC's `trainval` is for training where no other split is.
+
+    Example:
+        >>> splits_of_role(["trainval", "test"], "train")
+        ['trainval']
+        >>> splits_of_role(["trainval", "train", "val2017"], "train")
+        ['train']
+    """
+    names = list(names)
+    found = [name for name in names if role_of_split(name) == role]
+    if role == "train" and not found:
+        found = [name for name in names if _TRAINVAL.fullmatch(name)]
+    return found
 
 
 def split_roles(parts: Iterable[str]) -> set[str]:

@@ -339,7 +339,7 @@ def _locate(name, locator):
     """The path of an image, with or without the prefix of an upload."""
     *folders, last = path_parts(name) or [""]
     texts = (last, urllib.parse.unquote(last))
-    others = (_UPLOADED.sub("", text, count=1) for text in texts)
+    others = [_UPLOADED.sub("", text, count=1) for text in texts]
     paths = (
         locator.find("/".join([*folders, text]))
         for text in dict.fromkeys((*texts, *others))
@@ -348,8 +348,8 @@ def _locate(name, locator):
     if is_file(expected):
         return expected
     found = next(filter(is_file, paths), None)
-    name = _UPLOADED.sub("", last, count=1)
-    return found or locator.find_renamed(name, _uploaded_name) or expected
+    renamed = (locator.find_renamed(name, _uploaded_name) for name in others)
+    return found or next(filter(None, renamed), expected)
 
 
 def _uploaded_name(name):

@@ -427,12 +427,26 @@ def chosen_split(splits: Iterable[str], split: str | None, source: Any) -> str:
     if split is not None and split not in splits:
         # "train" is `train2017`, and "valid" is `val`, if there is one of them.
         role = dataset_files.role_of_split(str(split))
-        same = [s for s in splits if dataset_files.role_of_split(s) == role]
+        same = dataset_files.splits_of_role(splits, role)
         if role is not None and len(same) == 1:
             return same[0]
     if split not in splits:
         raise InvalidValueError(
             f"`split` must be one of {splits}, the splits of {str(source)!r}. "
-            f"Received: split={split!r}"
+            f"Received: split={split!r}{_how_to_divide(splits, split)}"
         )
     return split
+
+
+def _how_to_divide(splits, split):
+    """A sentence where a split to evaluate on is wanted, and there is none; else ""."""
+    role = dataset_files.role_of_split(str(split))
+    if role not in ("validation", "test") or dataset_files.splits_of_role(splits, role):
+        return ""
+    train = dataset_files.splits_of_role(splits, "train")
+    if len(splits) > 1 and not train:
+        return ""
+    name = "" if len(splits) == 1 else f", {train[0]!r}"
+    return (
+        f". To divide the images: `train, valid = ek.data.load(DATA{name}).split(0.8)`"
+    )

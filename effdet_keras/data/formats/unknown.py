@@ -131,16 +131,19 @@ _MAX_FILES = 2000  # looked at
 
 
 def describe_other_files(path: Any) -> str:
-    """Says which files below a folder have to be unpacked, fetched or converted.
+    """Says which files, in a folder, have to be unpacked, fetched or converted.
 
     Args:
-        path: a folder; of anything else nothing is said.
+        path: a folder or a file; of addresses nothing is said.
 
     Returns:
         A sentence for each kind of file, with the first of them; "" without any.
     """
-    if not path.is_dir() or is_remote(path):
+    if is_remote(path):
         return ""
+    if not path.is_dir():
+        cure = _cure_of(path)
+        return "" if cure is None else f"{str(path)!r} {cure}"
     first, count = {}, 0
     for place, _, names in walk(path, depth=_DEPTH):
         for name in names:

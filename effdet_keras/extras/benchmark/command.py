@@ -6,6 +6,7 @@ import argparse
 import dataclasses
 import pathlib
 
+from effdet_keras._internal.optional_imports import keras
 from effdet_keras._internal.whole_files import write_text
 from effdet_keras.cli.arguments import (
     add_batch_size,
@@ -16,6 +17,7 @@ from effdet_keras.cli.arguments import (
     add_precision,
     add_runtime,
     add_threads,
+    add_unlabelled,
 )
 from effdet_keras.errors import InvalidValueError, require
 
@@ -52,6 +54,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--split", metavar="NAME", help="split of DATA to evaluate on (test or valid)"
     )
     add_format(files)
+    add_unlabelled(files)
     parser.add_argument(
         "--images",
         metavar="FOLDER",
@@ -85,6 +88,7 @@ def run(
     out: str | None = None,
     split: str | None = None,
     format: str | None = None,
+    unlabelled: str | None = None,
     images: str | None = None,
     batch_size: int = 1,
     runs: int = 30,
@@ -97,7 +101,6 @@ def run(
 ) -> None:
     """Measures how long a model takes per image, or what each of its files is worth."""
     from effdet_keras.cli.files import (
-        EVALUATION_SPLITS,
         DatasetSource,
         check_outputs,
         open_any_model,
@@ -109,8 +112,8 @@ def run(
     if targets is None:
         from effdet_keras.extras.benchmark.benchmark_model import benchmark
 
-        rule = "--out, --split and --format are for DATA and --targets"
-        given = {"out": out, "split": split, "format": format}
+        rule = "--out, --split, --format and --unlabelled are for DATA and --targets"
+        given = {"out": out, "split": split, "format": format, "unlabelled": unlabelled}
         require(not any(given.values()), rule, **given)
         check_outputs([json], [model], overwrite=overwrite)
         predictor = open_any_model(model, threads, runtime=runtime, precision=precision)
@@ -132,10 +135,13 @@ def run(
     require(is_usual, rule, **given)
     folder = None if out is None else pathlib.Path(out)
     check_outputs([json, out], [model, data], overwrite=overwrite)
-    source = DatasetSource("DATA", data, split, format)
-    chosen = source.chosen_split(EVALUATION_SPLITS)
-    valid = source.load((chosen,))
-    calibration = _calibration(source, chosen)
+    source = DatasetSource("DATA", data, split, format, unlabelled)
+    keras.require("`effdet-keras benchmark`")
+    from effdet_keras.cli.evaluation_images import evaluation_images
+
+    chosen, valid, _, calibration = evaluation_images(source, [model])
+    if calibration is None:
+        calibration = _calibration(source, chosen)
     live = open_live_model(model)
     from effdet_keras.extras.benchmark.benchmark_files import benchmark_files
 

@@ -16,7 +16,7 @@ from PIL import Image, UnidentifiedImageError
 
 from effdet_keras import box_ops
 from effdet_keras._internal.whole_files import is_remote, write_text
-from effdet_keras.data.anchor_fit import input_boxes
+from effdet_keras.data.anchor_fit import fitted_image_size, input_boxes
 from effdet_keras.data.any_format import load, load_splits
 from effdet_keras.data.box_formats import reach_out, suspect_box_format
 from effdet_keras.data.dataset import (
@@ -24,7 +24,7 @@ from effdet_keras.data.dataset import (
     boxes_per_class,
     why_nothing_to_learn,
 )
-from effdet_keras.data.formats.dataset_files import role_of_split
+from effdet_keras.data.formats.dataset_files import role_of_split, splits_of_role
 from effdet_keras.data.near_duplicates import ImageHashes, hash_images
 from effdet_keras.data.problems import KINDS, Problem, Severity
 from effdet_keras.data.record import clip_boxes_xywh, concat_field, owners, stored_bytes
@@ -101,7 +101,7 @@ def check(
     *,
     split: str | None = None,
     format: str | None = None,
-    model: str | EfficientDetConfig | None = "efficientdet-d0",
+    model: str | EfficientDetConfig | None = "efficientdet-lite0",
     image_size: int | tuple[int, int] | None = None,
     decode: bool = True,
     unlabelled: str | None = None,
@@ -123,7 +123,8 @@ def check(
         model: name of a model, or `EfficientDetConfig`. Boxes are measured on its input
             and its anchors. None leaves that out.
         image_size: int or `(height, width)` of the network's input in pixels. None
-            takes the model's.
+            takes the one that `effdet-keras train` fits to the boxes of a model by its
+            name, and that of a configuration.
         decode: whether to read images to their end. False reads only their headers,
             which is faster and does not find files that are cut off.
         unlabelled: of the path, as for `load`.
@@ -144,20 +145,29 @@ def check(
         >>> report.coverage[0].num_boxes, report.coverage[0].share
         (2, 1.0)
     """
-    config = _config_of(model, image_size)
+    config_of = _config_of(model, image_size)
     if isinstance(dataset, str | os.PathLike):
         # The report says what warnings do, and more.
         with warnings.catch_warnings(action="ignore"):
             options = {"format": format, "unlabelled": unlabelled}
             dataset = load(dataset, split, on_error="skip", **options)
-    report, _ = _check(dataset, config, decode)
+    report, _ = _check(dataset, config_of(dataset), decode)
     return report
 
 
 def _config_of(model, image_size):
-    """The configuration of a model, or None, with an image size of its own."""
+    """A function from the dataset to train on to the configuration of a model."""
     config = EfficientDetConfig.from_name(model) if isinstance(model, str) else model
-    return config if image_size is None else config.replace(image_size=image_size)
+    if image_size is not None:
+        config = config.replace(image_size=image_size)
+
+    def config_of(dataset):
+        has_own_size = image_size is not None or not isinstance(model, str)
+        if has_own_size or not len(input_boxes(dataset.records, config.image_size)[0]):
+            return config
+        return config.replace(image_size=fitted_image_size(dataset, config))
+
+    return config_of
 
 
 def _check(dataset, config, decode):
@@ -181,7 +191,7 @@ def check_splits(
     path: str | os.PathLike[str],
     *,
     format: str | None = None,
-    model: str | EfficientDetConfig | None = "efficientdet-d0",
+    model: str | EfficientDetConfig | None = "efficientdet-lite0",
     image_size: int | tuple[int, int] | None = None,
     decode: bool = True,
     unlabelled: str | None = None,
@@ -209,11 +219,13 @@ def check_splits(
         >>> [(split, len(report.dataset)) for split, report in reports.items()]
         [('train', 3), ('valid', 2)]
     """
-    config = _config_of(model, image_size)
+    config_of = _config_of(model, image_size)
     with warnings.catch_warnings(action="ignore"):  # the reports say the same
         datasets = load_splits(
             path, format=format, on_error="skip", unlabelled=unlabelled
         )
+    train = datasets[next(iter([*splits_of_role(datasets, "train"), *datasets]))]
+    config = config_of(train)
     checked = {name: _check(d, config, decode) for name, d in datasets.items()}
     fingerprints = {name: prints for name, (_, prints) in checked.items()}
     if decode:

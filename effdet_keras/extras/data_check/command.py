@@ -25,7 +25,7 @@ DESCRIPTION = (
 )
 
 
-_MODEL = "efficientdet-d0"
+_MODEL = "efficientdet-lite0"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -55,8 +55,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         type=int,
         metavar="PIXELS",
         help=(
-            "the network's input size: one number, or height and width (the model's "
-            "own)"
+            "the network's input size: one number, or height and width (fitted to "
+            "the boxes, as for train)"
         ),
     )
     parser.add_argument(

@@ -108,6 +108,8 @@ def _images(folder, data):
         return data.split, data.load((data.split,))
     run = folder.read_configuration()
     where = {"data": data.path, "format": data.format or run.format}
+    if data.unlabelled is not None:
+        where["unlabelled"] = data.unlabelled
     chosen = run.replace(**where, **dict.fromkeys(FILE_PATTERNS))
     return "validation", choose_splits(chosen).validation
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 
 from effdet_keras._internal.optional_imports import keras
-from effdet_keras.cli.arguments import DATASET_FORMATS, add_batch_size
+from effdet_keras.cli.arguments import DATASET_FORMATS, add_batch_size, add_unlabelled
 
 SUMMARY = "say which images to label next, with boxes to correct in a labelling tool"
 DESCRIPTION = (
@@ -55,6 +55,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--format", choices=DATASET_FORMATS, help="the format of --labelled DATA"
     )
+    add_unlabelled(parser)
     parser.add_argument(
         "--score-threshold",
         type=_score,
@@ -89,6 +90,7 @@ def run(
     count: int = 100,
     labelled: str | None = None,
     format: str | None = None,
+    unlabelled: str | None = None,
     score_threshold: float | str = 0.3,
     batch_size: int = 8,
     address: str | None = None,
@@ -105,6 +107,7 @@ def run(
         count=count or None,
         labelled=labelled,
         format=format,
+        unlabelled=unlabelled,
         score_threshold=score_threshold,
         batch_size=batch_size,
         address=address,

@@ -67,6 +67,7 @@ def label_next(
     count: int | None = 100,
     labelled: str | os.PathLike | None = None,
     format: str | None = None,
+    unlabelled: str | None = None,
     score_threshold: ScoreThreshold = 0.3,
     batch_size: int = 8,
     address: str | None = None,
@@ -87,6 +88,7 @@ def label_next(
         labelled: path of the dataset that is labelled; images unlike it come first.
             None is the data of the run, where `model` is one and its data is there.
         format: of `labelled`, where it holds several.
+        unlabelled: of `labelled`, as for `ek.data.load`.
         score_threshold: see `Predictor.detect`: of the boxes that are written.
         batch_size: int, images at once.
         address: text before the name of each image in tasks of Label Studio, such as
@@ -117,7 +119,7 @@ def label_next(
             f"'{out}' is there already. Give the path of a new folder."
         )
     paths = _find_images(local_path(images, "`images`"))
-    records = _labelled_records(model, labelled, format)
+    records = _labelled_records(model, labelled, format, unlabelled)
     predictor = model if isinstance(model, Predictor) else open_any_model(str(model))
     rule = ScoreRule(predictor.detector, score_threshold, False)
     paths = _without_labelled(paths, records)
@@ -184,17 +186,19 @@ def _find_images(folder):
     return paths
 
 
-def _labelled_records(model, labelled, format):
+def _labelled_records(model, labelled, format, unlabelled):
     """The records that are labelled: of a dataset, or of the data of a run."""
     if labelled is not None:
-        return _records_of(load_splits(labelled, format=format))
+        options = {"format": format, "unlabelled": unlabelled}
+        return _records_of(load_splits(labelled, **options))
     if not isinstance(model, Predictor):
         folder = pathlib.Path(model)
         if folder.is_dir() and RunFolder(folder).has_run:
             run = RunFolder(folder).read_configuration()
             if run.data is not None:
+                options = {"format": run.format, "unlabelled": run.unlabelled}
                 try:
-                    return _records_of(load_splits(run.data, format=run.format))
+                    return _records_of(load_splits(run.data, **options))
                 except (EffDetError, OSError) as error:
                     warnings.warn(
                         f"The data of the run cannot be read ({error}).", stacklevel=3

@@ -12,8 +12,9 @@ from effdet_keras.cli.arguments import (
     add_data,
     add_format,
     add_settings,
+    add_unlabelled,
 )
-from effdet_keras.errors import InvalidValueError, check_argument
+from effdet_keras.errors import InvalidValueError
 
 SUMMARY = "say at which stage a training loses its boxes"
 DESCRIPTION = (
@@ -39,6 +40,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="the split to test with (train, or else the only one)",
     )
     add_format(parser)
+    add_unlabelled(parser)
     parser.add_argument(
         "--model",
         metavar="NAME",
@@ -90,6 +92,7 @@ def run(
     *,
     split: str | None = None,
     format: str | None = None,
+    unlabelled: str | None = None,
     model: str | None = None,
     image_size: int | tuple[int, int] | None = None,
     settings: Sequence[str] = (),
@@ -119,7 +122,7 @@ def run(
     if archive is not None:
         tested = EfficientDet.from_archive(archive)
         has_segmentation = tested.config.has_segmentation
-    dataset = _read(data, split, format, has_segmentation)
+    dataset = _read(data, split, format, unlabelled, has_segmentation)
     if archive is None:  # as a run would make it for this dataset
         if not training:
             fields.setdefault("weights", None)
@@ -135,20 +138,16 @@ def run(
     return 0 if report.ok else 1
 
 
-def _read(data, split, format, masks):
+def _read(data, split, format, unlabelled, masks):
     """The images to test with; the stages say what is wrong with them."""
-    from effdet_keras.data.any_format import FORMATS, find, load, load_splits
+    from effdet_keras.data.any_format import FORMATS, find, load_splits
+    from effdet_keras.data.formats.reading import chosen_split
 
     with warnings.catch_warnings(action="ignore"):
-        found = find(data, format)
-        masks = masks and FORMATS[found.format].has_masks
-        options: dict = {"format": format, "on_error": "skip", "masks": masks}
-        if split is None and "train" in found.readers:
-            split = "train"
-        if split is None:
-            return load(data, **options)
-        # With the others, so that labels are those of a training on all of it.
-        splits = load_splits(data, **options)
-    expected = f"one of {list(splits)}, the splits of '{data}'"
-    check_argument(split in splits, "--split", split, expected)
-    return splits[split]
+        masks = masks and FORMATS[find(data, format).format].has_masks
+        options = {"format": format, "unlabelled": unlabelled, "masks": masks}
+        # All splits, so that labels are those of a training on all of it.
+        splits = load_splits(data, on_error="skip", **options)
+    if split is None and len(splits) > 1:
+        split = "train"
+    return splits[chosen_split(splits, split, data)]

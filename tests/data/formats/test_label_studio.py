@@ -179,6 +179,8 @@ def test_labels_that_are_results_of_their_own_are_joined_by_id(write):
         ("/data/upload/3/0f1e2d3c-c.png", "images/0f1e2d3c-c.png"),
         ("/data/upload/3/0f1e2d3c-my%20cat.png", "my cat.png"),
         ("/data/upload/3/0f1e2d3c-my_cat_1.png", "my cat (1).png"),
+        ("/data/upload/3/0f1e2d3c-K%C3%A4se_0.png", "images/Käse 0.png"),
+        ("/data/upload/3/0f1e2d3c-K%C3%A4se_0.png", "Käse_0.png"),
     ],
 )
 def test_images_are_found_by_the_end_of_their_address(write, tmp_path, address, file):

@@ -81,6 +81,8 @@ def test_files_that_stand_for_data_are_told_with_what_to_do(
     path.write_bytes(content)
     with pytest.raises(ValueError, match=f"{path.name}' {message}"):
         load(tmp_path)
+    with pytest.raises(ValueError, match=f"{path.name}' {message}"):
+        load(path)
 
 
 def test_an_image_that_is_a_pointer_of_git_lfs_is_told(tmp_path):

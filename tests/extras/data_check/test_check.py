@@ -20,12 +20,13 @@ from effdet_keras.data import (
     write_coco,
     write_shapes,
 )
-from effdet_keras.data.anchor_fit import input_boxes
+from effdet_keras.data.anchor_fit import fitted_image_size, input_boxes
 from effdet_keras.data.box_formats import suspect_box_format
 from effdet_keras.extras.data_check.anchors import measure_coverage
 from effdet_keras.extras.data_check.check import check_splits, find_in_images
 from effdet_keras.network.config import EfficientDetConfig
 
+LITE0 = "efficientdet-lite0"
 SMALL_MODEL = EfficientDetConfig.from_name("efficientdet-d0", image_size=128)
 
 
@@ -423,3 +424,19 @@ def test_a_test_split_without_boxes_is_no_error(tmp_path, test):
     write_coco({"train": empty, "test": boxes}, tmp_path / "b")
     report = check_splits(tmp_path / "b", model=None)["train"]
     assert not report.ok and "nothing to train on" in report.by_kind()
+
+
+def test_boxes_are_measured_at_the_size_that_a_training_makes(tmp_path):
+    """They were measured on D0 at 512 x 512, where few boxes are tiny."""
+    train, _ = write_shapes(tmp_path, num_train=4, num_valid=2, image_size=64)
+    fitted = fitted_image_size(train, EfficientDetConfig.from_name(LITE0))
+    report = check(train)
+    assert report.config.name == LITE0
+    assert report.config.image_size == fitted != (320, 320)
+    reports = check_splits(tmp_path)
+    assert {r.config.image_size for r in reports.values()} == {fitted}
+    assert check(train, model=SMALL_MODEL).config == SMALL_MODEL
+    assert check(train, image_size=96).config.image_size == (96, 96)
+    assert check(train, model="efficientdet-d0").config.image_size != (512, 512)
+    empty = DetectionDataset([], ["cat"])
+    assert check(empty).config.image_size == (320, 320)

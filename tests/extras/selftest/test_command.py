@@ -44,6 +44,19 @@ def test_broken_data_fails_with_its_stage_and_status(shapes, tmp_path, capsys):
     assert selftest(data, "--no-training") == 0  # the other split
 
 
+@pytest.mark.parametrize(
+    ("flags", "count"), [((), 4), (("--split", "train"), 4), (("--split", "valid"), 2)]
+)
+def test_splits_may_be_called_as_those_of_coco(shapes, tmp_path, flags, count, capsys):
+    data = tmp_path / "data"
+    shutil.copytree(shapes, data)
+    for name in ("train", "valid"):
+        path = next(data.glob(f"*{name}*.json"))
+        path.rename(path.with_name(f"instances_{name.removesuffix('id')}2017.json"))
+    selftest(data, "--no-training", *flags)
+    assert f"on DetectionDataset({count} images" in capsys.readouterr().out
+
+
 def test_a_training_that_is_too_short_fails_at_the_last_stage(shapes, capsys):
     assert selftest(shapes, "--steps", 2, "--num-images", 2) == 1
     said = capsys.readouterr().out

@@ -1,0 +1,101 @@
+"""The images to evaluate models on: if possible none that they were trained on."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from effdet_keras.cli.files import EVALUATION_SPLITS, DatasetSource, is_published
+from effdet_keras.data.any_format import FORMATS, find
+from effdet_keras.data.dataset import DetectionDataset
+from effdet_keras.data.formats.dataset_files import role_of_split
+from effdet_keras.errors import printable
+from effdet_keras.runs.training_images import (
+    configuration_of_run,
+    run_of_model,
+    splits_of_run,
+    trained_on_too,
+)
+
+
+class EvaluationImages(NamedTuple):
+    """What `evaluation_images` found.
+
+    Attributes:
+        split: string, the name of the split; "validation" is what a run held out.
+        dataset: `DetectionDataset`.
+        caution: string, why numbers on it are too good; None where nothing is known.
+        trained_on: `DetectionDataset`, the other images of data that a run divided;
+            None of data that has an evaluation split.
+    """
+
+    split: str
+    dataset: DetectionDataset
+    caution: str | None
+    trained_on: DetectionDataset | None
+
+
+def evaluation_images(
+    data: DatasetSource, models: Sequence[str] = ()
+) -> EvaluationImages:
+    """Reads the images to evaluate models on.
+
+    Those of the split that was asked for, or else of the first of `EVALUATION_SPLITS`.
+    Where the data has none of them, and a run divided it, the part that this run held
+    out. It prints what was chosen so, and whether models were trained on these images.
+    """
+    split = data.chosen_split(EVALUATION_SPLITS)
+    data = _read_as_trained(data, models)
+    is_for_evaluation = role_of_split(split) in ("validation", "test")
+    folders = {model: run_of_model(model) for model in models}
+    of_data = {
+        model: splits_of_run(folder, data.path, data.format)
+        for model, folder in folders.items()
+        if folder is not None
+    }
+    divided = [model for model in of_data if of_data[model] is not None]
+    dataset, trained_on = None, None
+    if data.split is None and not is_for_evaluation and divided:
+        run, split = divided[0], "validation"
+        dataset, trained_on = of_data[run].validation, of_data[run].train
+        print(
+            printable(
+                f"'{data.path}' has no test or validation split. Evaluated are the "
+                f"{len(dataset):,} images that '{run}' held out to choose its best "
+                f"checkpoint by, and not the {len(trained_on):,} that it trained on."
+            )
+        )
+    if dataset is None:
+        dataset = data.load((split,))
+    cautions = []
+    for model in models:
+        splits = of_data.get(model)
+        if splits is None and folders[model] is not None:
+            splits = splits_of_run(folders[model])
+        if splits is not None:
+            cautions.append(trained_on_too(splits.train, dataset))
+        elif not is_for_evaluation and not is_published(model):
+            cautions.append(
+                f"'{split}' is no test or validation split: if '{model}' was trained "
+                "on these images, the numbers are too good, and say nothing of others."
+            )
+    caution = " ".join(dict.fromkeys(filter(None, cautions))) or None
+    if caution is not None:
+        print(printable(caution), flush=True)
+    return EvaluationImages(split, dataset, caution, trained_on)
+
+
+def _read_as_trained(data, models):
+    """A source that reads images without annotations as the first run did."""
+    run = next(filter(None, map(run_of_model, models)), None)
+    if data.unlabelled is not None or run is None:
+        return data
+    configuration = configuration_of_run(run)
+    as_trained = None if configuration is None else configuration.unlabelled
+    if as_trained is None:
+        return data
+    if not FORMATS[find(data.path, data.format).format].has_unlabelled:
+        return data
+    print(printable(f"As '{run.path}' was trained: unlabelled={as_trained!r}."))
+    return dataclasses.replace(data, unlabelled=as_trained)
