@@ -89,7 +89,8 @@ def run(
         config,
         class_names=class_names,
         category_ids=category_ids,
-        postprocess=weights.postprocess and Postprocess.from_config(weights.postprocess),
+        postprocess=weights.postprocess
+        and Postprocess.from_config(weights.postprocess),
     )
     load_source(network, weights, skip_mismatch=skip_mismatch, verbose=1)
     if out.suffix == ".keras":

@@ -277,7 +277,9 @@ def test_classes_of_the_next_training_are_not_those_of_the_checkpoint(
         (alone.parent / name).write_bytes((other_classes.parent / name).read_bytes())
     source = read_weights(alone, None, verbose=0)
     assert source.class_names is None and source.config["num_classes"] == 2
-    assert "has 3 classes" in source.notes[-1] and source.notes[-1].endswith("checkpoint")
+    assert "has 3 classes" in source.notes[-1] and source.notes[-1].endswith(
+        "checkpoint"
+    )
 
 
 def test_a_given_config_of_other_classes_is_refused(alone, other_classes):

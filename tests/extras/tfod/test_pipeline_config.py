@@ -242,7 +242,10 @@ def test_only_bifpn_and_heads_have_the_activation_of_the_file(write):
     assert backbone.batch_norm.epsilon == 0.001
     assert {x.activation for x in layers if isinstance(x, PredictionHead)} == {"relu6"}
     bifpn = next(layer for layer in layers if isinstance(layer, BiFPN))
-    assert (bifpn.options.activation, bifpn.options.batch_norm.epsilon) == ("relu6", 0.01)
+    assert (bifpn.options.activation, bifpn.options.batch_norm.epsilon) == (
+        "relu6",
+        0.01,
+    )
 
 
 def test_backbones_are_tapped_from_the_lowest_level_on(write):
