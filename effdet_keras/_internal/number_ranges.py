@@ -83,7 +83,7 @@ at most 1. Received: share=0
         """What is expected, in words."""
         kind = "whole number" if self.whole else "number"
         one = f"a {kind} {self._ends}".rstrip()
-        many = f"{kind}s {self._ends}".rstrip()
+        many = f"{kind}s {self._ends}".rstrip().replace("that is", "that are")
         counted = f"{_COUNTS.get(self.count, self.count or '')} {many}".strip()
         if self.rising:
             counted += ", none lower than the one before"

@@ -39,7 +39,7 @@ def export_checkpoint(model, path, format):
     """`EfficientDet.export_checkpoint`; see there."""
     check_choice("format", format, ("automl-tf1", "torch-effdet"))
     check_own_network(model, "write an older tool's checkpoint", "export_hub_module")
-    _check_has_place(model.config)
+    _check_has_place(model.config, format)
     raw, averaged = _raw_and_averaged(model)
     if format == "torch-effdet":
         write_torch_effdet(path, averaged, model.config)
@@ -50,16 +50,35 @@ def export_checkpoint(model, path, format):
     )
 
 
-def _check_has_place(config):
-    """Raises ValueError for what no older tool of these formats has."""
-    usual = EfficientDetConfig()
-    for field in ("backbone_taps", "anchor_order", "box_scales"):
-        if getattr(config, field) != getattr(usual, field):
-            raise InvalidValueError(
-                "Neither google/automl nor PyTorch effdet has a network with "
-                f"{field}={getattr(config, field)!r}: it would detect something else "
-                "there. Keep such a model with `save`, or `export` it."
-            )
+# Fields that neither tool has with other values than the usual, and fields that PyTorch
+# effdet has and google/automl has not.
+_OF_NEITHER = ("backbone_taps", "backbone_activation", "anchor_order", "box_scales")
+_OF_EFFDET = (
+    "backbone_padding",
+    "backbone_batch_norm_epsilon",
+    "fpn_name",
+    "fpn_padding",
+    "fpn_downsampling",
+    "fpn_upsampling",
+    "redundant_bias",
+)
+_AUTOML_BACKBONES = ("efficientnet-b", "efficientnet-lite")
+
+
+def _check_has_place(config, format):
+    """Raises ValueError for what an older tool has not, and would compute otherwise."""
+    usual, what = EfficientDetConfig(), "Neither google/automl nor PyTorch effdet has a"
+    wrong = [n for n in _OF_NEITHER if getattr(config, n) != getattr(usual, n)]
+    if format == "automl-tf1" and not wrong:
+        what = "google/automl has no"
+        wrong = [n for n in _OF_EFFDET if getattr(config, n) != getattr(usual, n)]
+        if not config.backbone.startswith(_AUTOML_BACKBONES):
+            wrong.append("backbone")
+    if wrong:
+        raise InvalidValueError(
+            f"{what} network with {wrong[0]}={getattr(config, wrong[0])!r}: it would "
+            "detect something else there. Keep such a model with `save`, or `export` it."
+        )
 
 
 def _raw_and_averaged(model):

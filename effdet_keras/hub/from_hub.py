@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import warnings
 
+import keras
 import numpy as np
 from keras import ops
 
@@ -91,9 +92,10 @@ def _own_network(cls, module, model_name, overrides, classes, verbose):
     config = _matching_config(module, source, model_name, overrides)
     if config is None:
         return None
-    # A module for one size is compared at that size.
+    # A module for one size is compared at that size, and modules compute in float32.
     probed = config.replace(image_size=module.fixed_size or config.image_size)
-    model = cls(probed, **classes)
+    is_float32 = keras.config.dtype_policy().name == "float32"
+    model = cls(probed, **classes, dtype=None if is_float32 else "float32")
     report = assign_source(model, source, skip_mismatch=True)
     if not _computes_the_same(model, module):
         warnings.warn(
@@ -104,7 +106,7 @@ def _own_network(cls, module, model_name, overrides, classes, verbose):
             stacklevel=4,
         )
         return None
-    if probed != config:
+    if probed != config or not is_float32:
         weights = model.get_weights()
         model = cls(config, **classes)
         model.set_weights(weights)

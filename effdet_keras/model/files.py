@@ -17,7 +17,7 @@ from effdet_keras._internal.weights_h5 import (
     warn_unless_finite,
     write_weights_h5,
 )
-from effdet_keras._internal.whole_files import is_remote
+from effdet_keras._internal.whole_files import atomic_write, is_remote
 from effdet_keras.errors import InvalidValueError, require
 
 
@@ -30,8 +30,16 @@ class ModelFiles:
 
     _loaded: Sequence[Any] = ()  # of `_kept_beside`, what the last file had
 
-    def save(self, filepath: str | os.PathLike, *args: Any, **kwargs: Any) -> None:
+    def save(
+        self,
+        filepath: str | os.PathLike,
+        overwrite: bool = True,
+        zipped: bool | None = None,
+        **kwargs: Any,
+    ) -> None:
         """Saves the model as Keras does, with averages and weights of training.
+
+        A `.keras` file is written atomically: where it fails, an older one stays.
 
         Raises:
             ValueError: If the path does not end in `.keras`.
@@ -42,8 +50,17 @@ class ModelFiles:
         )
         is_hdf5 = str(filepath).endswith((".h5", ".hdf5"))
         require(not is_hdf5, rule, filepath=str(filepath))
+        save = functools.partial(
+            super().save, overwrite=overwrite, zipped=zipped, **kwargs
+        )
+        is_one_file = str(filepath).endswith(".keras") and not is_remote(filepath)
+        is_one_file = is_one_file and zipped is not False
         with self._averages_in_place():
-            super().save(filepath, *args, **kwargs)
+            if is_one_file and (overwrite or not os.path.exists(filepath)):
+                with atomic_write(filepath) as partial:
+                    save(partial)
+            else:
+                save(filepath)
 
     def save_weights(
         self, filepath: str | os.PathLike, overwrite: bool = True, **kwargs: Any

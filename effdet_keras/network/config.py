@@ -6,6 +6,8 @@ import dataclasses
 import numbers
 from typing import Any
 
+import numpy as np
+
 from effdet_keras._internal.number_ranges import (
     check_number_fields,
     number,
@@ -179,8 +181,10 @@ class EfficientDetConfig:
     seg_num_classes: int = whole_number(3, f"[1, {IGNORED_PIXEL}]")
 
     def __post_init__(self):
-        for field, normal_form in _NORMAL_FORMS.items():
-            object.__setattr__(self, field, normal_form(getattr(self, field)))
+        for field in dataclasses.fields(self):
+            value = _plain(getattr(self, field.name))
+            normal_form = _NORMAL_FORMS.get(field.name, lambda value: value)
+            object.__setattr__(self, field.name, normal_form(value))
         check_number_fields(self)
         for field, is_right, expected in _rules(self):
             check_argument(is_right, field, getattr(self, field), expected)
@@ -279,21 +283,26 @@ def _rules(c):
     yield "resize_method", is_right, expected
 
 
-def _nested_tuple(value):
-    """Lists, as JSON gives them, as tuples, so that equal configs are equal."""
+def _plain(value):
+    """Python's numbers, in tuples: lists of JSON, and NumPy's arrays and numbers.
+
+    So equal configs are equal, and a file can have them.
+    """
+    if isinstance(value, (np.ndarray, np.generic)):
+        value = value.tolist()
     if isinstance(value, (list, tuple)):
-        return tuple(_nested_tuple(item) for item in value)
+        return tuple(_plain(item) for item in value)
     return value
 
 
 def _repeated(times):
     """A number as a tuple of so many, anything else as it is."""
-    return lambda x: (x,) * times if isinstance(x, numbers.Real) else _nested_tuple(x)
+    return lambda x: (x,) * times if isinstance(x, numbers.Real) else x
 
 
 def _in_order(heads):
     """Each head once, in the order of `HEADS`; what is no head stays, to be refused."""
-    heads = (heads,) if isinstance(heads, str) else _nested_tuple(heads)
+    heads = (heads,) if isinstance(heads, str) else heads
     if not isinstance(heads, tuple) or not set(heads) <= set(HEADS):
         return heads
     return tuple(head for head in HEADS if head in heads)
@@ -301,10 +310,6 @@ def _in_order(heads):
 
 _NORMAL_FORMS = {
     "image_size": _repeated(2),
-    "aspect_ratios": _nested_tuple,
-    "backbone_taps": _nested_tuple,
-    "anchor_scale": _nested_tuple,
-    "box_scales": _nested_tuple,
     "mean_rgb": _repeated(3),
     "stddev_rgb": _repeated(3),
     "pad_rgb": _repeated(3),

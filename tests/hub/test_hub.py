@@ -333,6 +333,21 @@ def test_published_networks_are_known_by_their_variables(name):
     assert found.name == "efficientdet-d7"
 
 
+def test_a_network_is_known_in_half_precision(our_module, our_model, recwarn):
+    keras.config.set_dtype_policy("mixed_bfloat16")
+    try:
+        model = EfficientDet.from_hub(our_module, num_classes=2, verbose=0)
+    finally:
+        keras.config.set_dtype_policy("float32")
+    assert not [w for w in recwarn if "something else" in str(w.message)]
+    assert model.features is None
+    assert model.pretrained == "detector of other classes"
+    backbones = [m.get_layer(m.config.backbone) for m in (model, our_model)]
+    assert backbones[0].compute_dtype == "bfloat16"
+    for one, other in zip(*(backbone.weights for backbone in backbones), strict=True):
+        assert np.array_equal(one, other), one.path
+
+
 @pytest.mark.slow
 def test_another_size_takes_the_same_weights(our_module, our_model):
     size = {"image_size": (96, 64)}

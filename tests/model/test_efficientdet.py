@@ -1,6 +1,7 @@
 """`EfficientDet` as its users meet it: build, train, predict, detect, save."""
 
 import concurrent.futures
+import errno
 import functools
 import json
 
@@ -289,6 +290,24 @@ def test_files_restore_everything(trained, tmp_path, name):
     assert_equal(again.trainable_variables, model.trainable_variables)
     assert_equal(again.averages.variables, model.averages.variables)
     assert_equal(again.optimizer.variables, model.optimizer.variables)
+
+
+def test_a_save_that_fails_leaves_the_older_file(tmp_path, monkeypatch):
+    model, path = tiny_model(), tmp_path / "model.keras"
+    model.save(path)
+    before = path.read_bytes()
+
+    def full_disk(*args):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    with monkeypatch.context() as patched, pytest.raises(OSError, match="No space"):
+        patched.setattr(type(model), "save_own_variables", full_disk)
+        model.save(path)
+    assert path.read_bytes() == before
+    assert list(tmp_path.iterdir()) == [path]
+    model.save(path, overwrite=True)
+    model.save(tmp_path / "folder", zipped=False)
+    assert (tmp_path / "folder" / "config.json").exists()
 
 
 def test_a_weights_file_without_averages_starts_them_anew(tmp_path):

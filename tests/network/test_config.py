@@ -3,6 +3,7 @@
 import csv
 import json
 
+import numpy as np
 import pytest
 
 from effdet_keras.network.anchors import level_sizes
@@ -44,6 +45,7 @@ def test_a_config_survives_json():
     [
         ({"backbone": "resnet50"}, "one of efficientnet-b0"),
         ({"num_classes": 0}, "whole number of at least 1"),
+        ({"mean_rgb": (1, 2, float("nan"))}, "must be three numbers that are finite"),
         ({"seg_num_classes": 256}, "from 1 to 255"),
         ({"image_size": (512, 0)}, "whole number"),
         ({"image_size": 32}, "`max_level` .*at most twice"),
@@ -59,6 +61,31 @@ def test_a_config_survives_json():
 def test_a_wrong_value_is_named_with_what_is_allowed(wrong, message):
     with pytest.raises(ValueError, match=f"{message}.*Received:"):
         D0.replace(**wrong)
+
+
+def test_numbers_of_numpy_are_those_of_python():
+    images = np.full((2, 4, 4, 3), (120, 110, 100), "uint8")
+    given = {
+        "mean_rgb": images.mean((0, 1, 2)),
+        "stddev_rgb": np.float32(64),
+        "image_size": np.array([128, 256]),
+        "aspect_ratios": [np.array([1.5, 0.5]), np.float64(1)],
+        "anchor_scale": np.float32(3),
+        "num_classes": np.int64(7),
+        "frozen_batch_norm": np.bool_(True),
+    }
+    expected = {
+        "mean_rgb": (120.0, 110.0, 100.0),
+        "stddev_rgb": 64.0,
+        "image_size": (128, 256),
+        "aspect_ratios": ((1.5, 0.5), 1.0),
+        "anchor_scale": 3.0,
+        "num_classes": 7,
+        "frozen_batch_norm": True,
+    }
+    config = D0.replace(**given)
+    assert config == D0.replace(**expected) and hash(config) is not None
+    assert json.loads(json.dumps(config.to_dict()))["mean_rgb"] == [120, 110, 100]
 
 
 def test_heads_are_in_one_order_and_once():

@@ -160,6 +160,28 @@ def test_what_weights_were_trained_with_is_taken_over_or_told(cached):
     assert "mean_rgb=(127.5" in report.notes[0]
 
 
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"backbone_padding": "symmetric"},
+        {"backbone_batch_norm_epsilon": 1e-5},
+        {"redundant_bias": False},
+        {"fpn_padding": "symmetric"},
+        {"fpn_upsampling": "bilinear"},
+        {"fpn_name": "qufpn"},
+        {"backbone": "efficientnetv2-b0"},
+        {"backbone_activation": "relu"},
+    ],
+    ids=str,
+)
+def test_networks_that_google_automl_has_not_are_not_written_for_it(tmp_path, fields):
+    model = EfficientDet(tiny_model().config.replace(**fields))
+    ((name, value),) = fields.items()
+    with pytest.raises(ValueError, match=f"google/automl .* with {name}={value!r}"):
+        model.export_checkpoint(tmp_path / "x" / "model", "automl-tf1")
+    assert not (tmp_path / "x").exists()
+
+
 def test_weights_and_averages_are_both_exported(tmp_path):
     model = tiny_model()
     model.compile()
