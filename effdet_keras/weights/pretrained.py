@@ -108,7 +108,7 @@ def _check_needed_fields(source, known):
 
 
 def check_boxes_are_known(model, source, checkpoint_type):
-    """Raises where the box layer of a file would be taken, and its codes are unknown."""
+    """Raises where the box layer of a file is to be taken, of unknown box codes."""
     in_file = source.config or {}
     # As that API restores it, into the model of a `pipeline.config`: as it is.
     is_as_there = model.config.anchor_order == in_file.get("anchor_order")
