@@ -77,7 +77,7 @@ def _check_has_place(config, format):
     if wrong:
         raise InvalidValueError(
             f"{what} network with {wrong[0]}={getattr(config, wrong[0])!r}: it would "
-            "detect something else there. Keep such a model with `save`, or `export` it."
+            "detect something else there. Keep it with `save`, or `export` it."
         )
 
 
