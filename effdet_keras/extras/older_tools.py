@@ -52,8 +52,13 @@ def export_checkpoint(model, path, format):
 
 # Fields that neither tool has with other values than the usual, and fields that PyTorch
 # effdet has and google/automl has not.
-_OF_NEITHER = ("backbone_taps", "backbone_activation", "anchor_order", "box_scales")
-_OF_EFFDET = (
+_FIELDS_OF_NEITHER = (
+    "backbone_taps",
+    "backbone_activation",
+    "anchor_order",
+    "box_scales",
+)
+_FIELDS_OF_EFFDET = (
     "backbone_padding",
     "backbone_batch_norm_epsilon",
     "fpn_name",
@@ -68,10 +73,12 @@ _AUTOML_BACKBONES = ("efficientnet-b", "efficientnet-lite")
 def _check_has_place(config, format):
     """Raises ValueError for what an older tool has not, and would compute otherwise."""
     usual, what = EfficientDetConfig(), "Neither google/automl nor PyTorch effdet has a"
-    wrong = [n for n in _OF_NEITHER if getattr(config, n) != getattr(usual, n)]
+    wrong = [n for n in _FIELDS_OF_NEITHER if getattr(config, n) != getattr(usual, n)]
     if format == "automl-tf1" and not wrong:
         what = "google/automl has no"
-        wrong = [n for n in _OF_EFFDET if getattr(config, n) != getattr(usual, n)]
+        wrong = [
+            n for n in _FIELDS_OF_EFFDET if getattr(config, n) != getattr(usual, n)
+        ]
         if not config.backbone.startswith(_AUTOML_BACKBONES):
             wrong.append("backbone")
     if wrong:

@@ -182,7 +182,7 @@ class EfficientDetConfig:
 
     def __post_init__(self):
         for field in dataclasses.fields(self):
-            value = _plain(getattr(self, field.name))
+            value = _python_values(getattr(self, field.name))
             normal_form = _NORMAL_FORMS.get(field.name, lambda value: value)
             object.__setattr__(self, field.name, normal_form(value))
         check_number_fields(self)
@@ -283,7 +283,7 @@ def _rules(c):
     yield "resize_method", is_right, expected
 
 
-def _plain(value):
+def _python_values(value):
     """Python's numbers, in tuples: lists of JSON, and NumPy's arrays and numbers.
 
     So equal configs are equal, and a file can have them.
@@ -291,7 +291,7 @@ def _plain(value):
     if isinstance(value, (np.ndarray, np.generic)):
         value = value.tolist()
     if isinstance(value, (list, tuple)):
-        return tuple(_plain(item) for item in value)
+        return tuple(_python_values(item) for item in value)
     return value
 
 

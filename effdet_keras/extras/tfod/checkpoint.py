@@ -141,7 +141,7 @@ def read_tfod_checkpoint(
         arrays=_by_edge(arrays),
         num_averages=len(set(average) & set(arrays)),
         others=tuple(sorted({*others, *(keys[name] for name in top)})),
-        config={**_SHARED_CONFIG, "backbone_taps": _taps_of(arrays)},
+        config={**_SHARED_CONFIG, "backbone_taps": _feature_blocks_of(arrays)},
     )
     if model is not None:
         model = _model_of_file(source, model, is_given=pipeline_config is not None)
@@ -150,7 +150,7 @@ def read_tfod_checkpoint(
     return source if model is None else _with_model(source, model)
 
 
-def _taps_of(arrays):
+def _feature_blocks_of(arrays):
     """The blocks that the API takes P3 to P5 from, by the number of all blocks."""
     is_block = re.compile(r"_feature_extractor/_efficientnet/.+/depthwise_kernel")
     num_blocks = sum(is_block.fullmatch(name) is not None for name in arrays)

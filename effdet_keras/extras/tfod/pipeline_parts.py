@@ -71,7 +71,7 @@ def _network(ssd, note):
         "pad_rgb": _padding(ssd),
         # There stochastic depth acts in all of them, B0 too.
         "backbone_survival_prob": 0.8,
-        "backbone_taps": _taps(backbone, bifpn),
+        "backbone_taps": _feature_blocks(backbone, bifpn),
         "anchor_order": "aspect_first",
         "box_scales": box_scales(ssd),
         "resize_method": "asymmetric",
@@ -88,7 +88,7 @@ def _network(ssd, note):
     }
 
 
-def _taps(backbone, bifpn):
+def _feature_blocks(backbone, bifpn):
     """The blocks of the levels from `min_level` to 5; None for the last of each."""
     taps, lowest = TFOD_TAPS[f"efficientnet-{backbone}"], bifpn.get("min_level", 3)
     if taps is None:
@@ -131,7 +131,7 @@ _LAYER_FIELDS = {
 }
 # What the backbone has there, whatever `conv_hyperparams` say: of these only the decay
 # and the synchronisation of batch norm reach it.
-_OF_BACKBONE = {
+_BACKBONE_VALUES = {
     "activation": "swish",
     "batch_norm_momentum": 0.99,
     "batch_norm_epsilon": 0.001,
@@ -147,7 +147,7 @@ def _layers(extractor, head, note):
         values.setdefault(name, value)
         if (other := of_heads.get(api_name, default)) != value:
             note(of_heads, api_name, other, "the heads have the BiFPN's")
-    others = {n: x for n, x in _OF_BACKBONE.items() if not _is_near(values[n], x)}
+    others = {n: x for n, x in _BACKBONE_VALUES.items() if not _is_near(values[n], x)}
     return {**values, **{f"backbone_{name}": value for name, value in others.items()}}
 
 
