@@ -152,7 +152,7 @@ def read_tfod_checkpoint(
     others = {key for key in stored if key not in used}
     arrays, top = _without_classifier(arrays)
     of_what = ", of a classifier" if is_classifier else _where(prefix)
-    config = {**_SHARED_CONFIG, "backbone_taps": _taps_of(arrays)}
+    config = {**_SHARED_CONFIG, "backbone_taps": _feature_blocks_of(arrays)}
     source = WeightSource(
         path=prefix,
         kind=f"checkpoint of the Object Detection API{of_what}",
@@ -169,7 +169,7 @@ def read_tfod_checkpoint(
     return source if model is None else _with_model(source, model)
 
 
-def _taps_of(arrays):
+def _feature_blocks_of(arrays):
     """The blocks that the API takes P3 to P5 from, by the number of all blocks."""
     is_block = re.compile(r"_feature_extractor/_efficientnet/.+/depthwise_kernel")
     num_blocks = sum(is_block.fullmatch(name) is not None for name in arrays)
