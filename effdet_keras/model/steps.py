@@ -16,6 +16,7 @@ from keras import ops
 
 from effdet_keras._internal.old_names import warn_of_old_name
 from effdet_keras.data.dataset import DetectionDataset
+from effdet_keras.data.default_jitter import scale_jitter
 from effdet_keras.errors import InvalidStateError, require
 from effdet_keras.images import SPARSE, check_pixels
 from effdet_keras.labels import IGNORE
@@ -82,7 +83,7 @@ class ModelSteps:
         if training and (
             self.settings is None or self.settings.requested_recipe.has_auto_fields
         ):
-            sizes["scale_jitter"] = auto_recipe.scale_jitter(len(dataset))
+            sizes["scale_jitter"] = scale_jitter(len(dataset))
             passes = auto_recipe.passes_over_data(
                 len(dataset), batch_size, epochs=epochs, steps_per_epoch=steps_per_epoch
             )

@@ -6,8 +6,6 @@ import dataclasses
 import numbers
 from typing import Any
 
-import numpy as np
-
 from effdet_keras._internal.number_ranges import (
     check_number_fields,
     number,
@@ -288,7 +286,7 @@ def _without_numpy(value):
 
     So equal configs are equal, and a file can have them.
     """
-    if isinstance(value, (np.ndarray, np.generic)):
+    if hasattr(value, "tolist"):  # without importing NumPy, for `--help`
         value = value.tolist()
     if isinstance(value, (list, tuple)):
         return tuple(_without_numpy(item) for item in value)

@@ -10,6 +10,7 @@ from typing import NamedTuple
 
 from effdet_keras.augment.augmentation import Augmentation, RandomApply
 from effdet_keras.augment.mixing import Mosaic
+from effdet_keras.data.default_jitter import scale_jitter
 from effdet_keras.network.backbone import feature_block_indices
 from effdet_keras.train.losses import DetectionLoss
 from effdet_keras.train.matching import ATSSMatching
@@ -17,10 +18,6 @@ from effdet_keras.train.recipe import REFERENCE
 
 STEPS = 1_400  # of a training whose number of epochs is not given
 LONG = 100_000  # steps: from here on a training is the reference's
-
-# Lowest and highest factor on the image size for so many images; between, in between.
-_JITTER_OF_FEW = (5_000, (0.8, 1.25))
-_JITTER_OF_MANY = (100_000, (0.1, 2.0))  # the reference's
 
 # Epochs, and the share of mosaics among the examples of a training of so many.
 _MOSAIC_OF_FEW = (20, 0.0)
@@ -160,15 +157,6 @@ _STARTS = {
     _OTHER_CLASSES: "the classes are new, and the heads learn with them",
     _DETECTOR: "the detector was trained before",
 }
-
-
-def scale_jitter(num_images: int) -> tuple[float, float]:
-    """The lowest and highest factor on the image size, for a dataset of this size."""
-    (few, narrow), (many, wide) = _JITTER_OF_FEW, _JITTER_OF_MANY
-    share = math.log(max(num_images, few) / few) / math.log(many / few)
-    share = min(share, 1.0)
-    low, high = (n ** (1 - share) * w**share for n, w in zip(narrow, wide))
-    return round(low, 3), round(high, 3)
 
 
 def augmentation(num_images: int, batch_size: int, epochs: int) -> Augmentation | None:

@@ -10,6 +10,7 @@ from support.tiny import batch, tiny_model
 
 from effdet_keras.augment import Mosaic
 from effdet_keras.data import from_arrays
+from effdet_keras.data.default_jitter import scale_jitter
 from effdet_keras.train.auto_recipe import (
     LONG,
     SHORT,
@@ -18,7 +19,6 @@ from effdet_keras.train.auto_recipe import (
     choose,
     describe,
     num_epochs,
-    scale_jitter,
 )
 from effdet_keras.train.freezing import frozen_state
 from effdet_keras.train.losses import DetectionLoss

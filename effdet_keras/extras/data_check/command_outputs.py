@@ -8,12 +8,12 @@ from effdet_keras import augment, visualize
 from effdet_keras._internal.whole_files import atomic_write, local_path, write_text
 from effdet_keras.cli.files import check_outputs
 from effdet_keras.data.anchor_fit import input_boxes
+from effdet_keras.data.default_jitter import scale_jitter
 from effdet_keras.data.formats.dataset_files import role_of_split
 from effdet_keras.errors import require
 from effdet_keras.extras.data_check.anchors import fit_anchors
 from effdet_keras.extras.data_check.report import html_of
 from effdet_keras.images import image_format_of
-from effdet_keras.train.auto_recipe import scale_jitter
 
 
 def check_paths(data, split, html, augmented, out, overwrite):
