@@ -293,7 +293,8 @@ def test_fit_gives_a_named_optimizer_its_schedule(model):
     model.fit(*batch(), batch_size=1, verbose=0)
     schedule = schedule_of(model.optimizer)
     assert schedule.learning_rate == 0.02  # not that of a batch of 64
-    assert (schedule.total_steps, schedule.warmup_steps) == (2, 2)
+    # Of one epoch a tenth is warm-up, and one step at least.
+    assert (schedule.total_steps, schedule.warmup_steps) == (2, 1)
 
 
 @pytest.mark.slow_elsewhere
