@@ -82,8 +82,8 @@ def test_of_images_with_one_name_the_text_says_which(tmp_path):
 def test_the_text_shows_the_coverage(report):
     lines = str(report).splitlines()
     at = lines.index(
-        "anchors of efficientdet-lite0 at 128x128: boxes whose best anchor has an IoU of "
-        "0.5 or more"
+        "anchors of efficientdet-lite0 at 128x128: boxes whose best anchor has an IoU "
+        "of 0.5 or more"
     )
     size, boxes, share, percent, mean = lines[at + 2].split()
     every = report.coverage[0]
