@@ -121,7 +121,7 @@ def test_the_trial_of_new_classes_trains_all_at_the_size_of_the_detector(
 ):
     write_archive(tiny_model(), path := tmp_path / "old.keras")
     fields = {"freeze": "all-but-new-classes", "weights": str(path), "image_size": None}
-    run = ek.RunConfiguration(**tiny_run(batch_size=1, **{**fields}))
+    run = ek.RunConfiguration(**tiny_run(batch_size=1, **fields))
     trial = batch_size._for_trial(run, splits.train)
     assert (trial.freeze, trial.weights, trial.image_size) == (None, None, (64, 64))
     model = make_model(trial, splits.train)

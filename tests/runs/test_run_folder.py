@@ -228,11 +228,11 @@ def test_of_the_checkpoints_the_others_get_the_one_that_is_used(tmp_path, monkey
     folder = RunFolder(tmp_path / "first")
     folder.archive.mkdir(parents=True)
 
-    def chosen(name, **options):
+    def chosen(name, resume=True):
         path = None if name is None else folder.archive / name
         found = "effdet_keras.runs.run_folder.checkpoint_to_resume"
         monkeypatch.setattr(found, lambda folder: (path, ["a text"]))
-        names = files_to_resume(folder, **{"resume": True, **options})
+        names = files_to_resume(folder, resume=resume)
         return [name for name in names if name.startswith("archive/")]
 
     monkeypatch.setattr(processes, "_current", [OneOfTwo(0, [])])
