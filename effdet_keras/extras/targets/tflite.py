@@ -11,8 +11,8 @@ from effdet_keras.export.runtime import labels_of
 
 MODEL_NAME, COMPILED_NAME = "model.tflite", "model_edgetpu.tflite"
 _COMPILER = "edgetpu_compiler"
+_ACTIVATIONS = ("relu", "relu6")
 # Lite4 has 15 million parameters: nothing of it would stay in the 8 MB of the chip.
-_ACTIVATIONS = "relu", "relu6"
 _BACKBONES = tuple(f"efficientnet-lite{size}" for size in ("0", "1", "2", "3", "-tiny"))
 
 
@@ -53,12 +53,14 @@ def write_coral(model, folder, path, **options):
 def require_edge_tpu_model(model, target):
     """Refuses what the Edge TPU cannot run."""
     require_detection_alone(model, target)
-    backbone, activation = model.config.backbone, model.config.activation
-    if backbone not in _BACKBONES or activation not in _ACTIVATIONS:
+    config = model.config
+    activations = (config.activation, config.backbone_activation or config.activation)
+    if config.backbone not in _BACKBONES or not {*activations} <= {*_ACTIVATIONS}:
         raise InvalidValueError(
             f"`target={target!r}` takes EfficientDet-Lite0 to Lite3: others do not fit "
             "the Edge TPU's 8 MB, or use activations that it does not have. Received: "
-            f"backbone={backbone!r}, activation={activation!r}. Train "
+            f"backbone={config.backbone!r}, activation={config.activation!r}, "
+            f"backbone_activation={config.backbone_activation!r}. Train "
             "`efficientdet-lite0`."
         )
 

@@ -278,6 +278,8 @@ def test_the_edge_tpu_refuses_other_backbones(tmp_path, target, backbone):
     assert "Lite0 to Lite3" in message and backbone in message
     message = refused(target, tmp_path, activation="swish")
     assert "activation='swish'" in message
+    message = refused(target, tmp_path, backbone_activation="swish")
+    assert "backbone_activation='swish'" in message
 
 
 @pytest.mark.parametrize(
