@@ -46,9 +46,9 @@ def evaluation_images(
     out. It prints what was chosen so, and whether models were trained on these images.
     """
     split = data.chosen_split(EVALUATION_SPLITS)
-    data = _read_as_trained(data, models)
-    is_for_evaluation = role_of_split(split) in ("validation", "test")
     folders = {model: run_of_model(model) for model in models}
+    data = _read_as_trained(data, next(filter(None, folders.values()), None))
+    is_for_evaluation = role_of_split(split) in ("validation", "test")
     of_data = {
         model: splits_of_run(folder, data.path, data.format)
         for model, folder in folders.items()
@@ -86,9 +86,8 @@ def evaluation_images(
     return EvaluationImages(split, dataset, caution, trained_on)
 
 
-def _read_as_trained(data, models):
-    """A source that reads images without annotations as the first run did."""
-    run = next(filter(None, map(run_of_model, models)), None)
+def _read_as_trained(data, run):
+    """A source that reads images without annotations as a run did."""
     if data.unlabelled is not None or run is None:
         return data
     configuration = configuration_of_run(run)

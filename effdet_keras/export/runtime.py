@@ -230,7 +230,7 @@ class Description:
                 parts.append("per class" if found.per_class else "across classes")
             if self.classes_per_detection > 1:
                 parts.append(f"{self.classes_per_detection} classes for each box")
-            elif found.pre_nms_top_k == 0 != live.pre_nms_top_k:
+            elif found.pre_nms_top_k == 0 and live.pre_nms_top_k != 0:
                 parts.append("one class for each box")
         if found.lowest_score != live.lowest_score:
             parts.append(f"scores above {found.lowest_score:g}")

@@ -171,7 +171,7 @@ def read_tfod_checkpoint(
 
 def _feature_blocks_of(arrays):
     """The blocks that the API takes P3 to P5 from, by the number of all blocks."""
-    is_block = re.compile(r"_feature_extractor/_efficientnet/.+/depthwise_kernel")
+    is_block = re.compile(rf"{_BACKBONE_START}.+/depthwise_kernel")
     num_blocks = sum(is_block.fullmatch(name) is not None for name in arrays)
     taps = {len(block_table(name)): taps for name, taps in TFOD_TAPS.items()}
     return taps.get(num_blocks)
@@ -354,7 +354,7 @@ def _check_is_whole(prefix, keys):
         name.startswith("_box_predictor/") for name in keys
     ):
         return
-    if any(name.startswith("_feature_extractor/_efficientnet/") for name in keys):
+    if any(name.startswith(_BACKBONE_START) for name in keys):
         raise WholeFileError(
             f"'{prefix}' holds the backbone of an EfficientDet, without BiFPN and "
             "heads: the Object Detection API writes such a first checkpoint at step "

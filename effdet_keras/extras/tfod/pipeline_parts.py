@@ -148,7 +148,7 @@ def _layers(extractor, head, note):
         if (other := of_heads.get(api_name, default)) != value:
             note(of_heads, api_name, other, "the heads have the BiFPN's")
     others = {n: x for n, x in _BACKBONE_FIELDS.items() if not _is_near(values[n], x)}
-    return {**values, **{f"backbone_{name}": value for name, value in others.items()}}
+    return values | {f"backbone_{name}": value for name, value in others.items()}
 
 
 def _is_near(value, other):
