@@ -171,11 +171,13 @@ class Predictor:
         tile_overlap: float = 0.2,
         augment: Sequence[float] | bool | None = None,
         calibrated: bool = False,
+        classes: Sequence[str | int] | None = None,
     ) -> Detections | list[Detections]:
         """Finds objects in images of any size.
 
         Args:
-            images, score_threshold, verbose, calibrated: see `EfficientDet.detect`.
+            images, score_threshold, verbose, calibrated, classes: see
+                `EfficientDet.detect`.
             batch_size: int, images at once; an export of a fixed batch size goes by
                 its own.
             tiles: for images much larger than the network's input: the side in
@@ -202,8 +204,9 @@ class Predictor:
                 batch_size=self._batch_size(batch_size),
                 verbose=verbose,
                 calibrated=calibrated,
+                classes=classes,
             )
-        rule = ScoreRule(self.detector, score_threshold, calibrated)
+        rule = ScoreRule(self.detector, score_threshold, calibrated, classes)
         detect_images = self._detect_function(
             rule, batch_size, tiles, tile_overlap, augment
         )
@@ -228,6 +231,7 @@ class Predictor:
         tile_overlap: float = 0.2,
         augment: Sequence[float] | bool | None = None,
         calibrated: bool = False,
+        classes: Sequence[str | int] | None = None,
         track: bool = False,
     ) -> Iterator[Detections]:
         """Finds objects in a video or before a camera, frame by frame.
@@ -239,7 +243,8 @@ class Predictor:
                 of a stream, such as "rtsp://...".
             out: path of a video to write with the boxes drawn, `.mp4`, `.avi`, `.mov`
                 or `.mkv`. It appears when the iterator ends or is closed.
-            score_threshold, tiles, tile_overlap, augment, calibrated: see `detect`.
+            score_threshold, tiles, tile_overlap, augment, calibrated, classes: see
+                `detect`.
             overwrite: bool, whether a file at `out` may be replaced.
             track: bool, whether to follow objects from frame to frame: each gets a
                 number, `track_ids`, which is drawn in the place of its score. It needs
@@ -256,7 +261,7 @@ class Predictor:
             FileExistsError: If `out` is there, and `overwrite` is False.
             ImportError: If OpenCV is not installed, or with `track` what that needs.
         """
-        rule = ScoreRule(self.detector, score_threshold, calibrated)
+        rule = ScoreRule(self.detector, score_threshold, calibrated, classes)
         detect_images = self._detect_function(rule, 1, tiles, tile_overlap, augment)
         from effdet_keras.extras.video import detect_frames
 

@@ -150,6 +150,24 @@ def test_tiles_and_augmentation_are_those_functions(model, images, capsys):
 
 
 @pytest.mark.tensorflow
+@pytest.mark.parametrize("options", [{}, {"tiles": 32}, {"augment": True}])
+def test_classes_are_those_that_filter_keeps(model, images, options):
+    predictor = ek.Predictor(model)
+    for classes in (["dog"], [0, "bird"], []):
+        found = predictor.detect(images, 0.2, classes=classes, verbose=0, **options)
+        for one, whole in zip(
+            found, predictor.detect(images, 0.2, verbose=0, **options)
+        ):
+            expected = whole.filter(classes=classes)
+            assert classes == [] or len(expected)
+            np.testing.assert_array_equal(one.labels, expected.labels)
+            np.testing.assert_allclose(one.scores, expected.scores, atol=1e-5)
+    expected = model.detect(images[0], 0.2).filter(classes=["dog"])
+    assert len(model.detect(images[0], 0.2, classes=["dog"])) == len(expected)
+    with pytest.raises(ValueError, match="'cow'"):
+        predictor.detect(images, classes=["cow"], **options)
+
+
 def test_archives_are_loaded(model, images, tmp_path):
     write_archive(model, tmp_path / "best.keras")
     expected = model.detect(images[:1])

@@ -65,6 +65,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
             "the model"
         ),
     )
+    parser.add_argument(
+        "--classes",
+        type=lambda text: [name.strip() for name in text.split(",")],
+        metavar="NAMES",
+        help=(
+            "classes to keep, such as cat,dog; of a model without names their numbers, "
+            "from 0 (all)"
+        ),
+    )
     add_batch_size(parser, default=1)
     parser.add_argument(
         "--tiles",
@@ -150,6 +159,7 @@ def run(
     json: str | None = None,
     score_threshold: float | str = 0.3,
     calibrated: bool = False,
+    classes: list[str] | None = None,
     batch_size: int = 1,
     tiles: int | None = None,
     tta: list[float] | None = None,
@@ -180,6 +190,7 @@ def run(
     options = {
         "batch_size": batch_size,
         "calibrated": calibrated,
+        "classes": classes,
         "tiles": tiles,
         "augment": True if tta == [] else tta,
     }

@@ -44,6 +44,7 @@ def predict_files(
     overwrite: bool = False,
     score_threshold: ScoreThreshold = 0.3,
     calibrated: bool = False,
+    classes: Sequence[str | int] | None = None,
     **options: Any,
 ) -> int:
     """Detects in files, prints a line for each, and writes the requested files.
@@ -57,7 +58,7 @@ def predict_files(
         None if path is None else local_path(path, f"`{name}`")
         for name, path in paths.items()
     )
-    ScoreRule(predictor, score_threshold, calibrated)  # before any work
+    ScoreRule(predictor, score_threshold, calibrated, classes)  # before any work
     sources = _find_sources(inputs)
     names = names_of(sources)
     if any(path is not None for path in (out, json_path, csv_path)):
@@ -69,7 +70,11 @@ def predict_files(
     files = [source for source in sources if isinstance(source, pathlib.Path)]
     outputs = [*targets.values(), json_path, csv_path]
     check_outputs(outputs, files, overwrite=overwrite)
-    options |= {"score_threshold": score_threshold, "calibrated": calibrated}
+    options |= {
+        "score_threshold": score_threshold,
+        "calibrated": calibrated,
+        "classes": classes,
+    }
     work = _Work(predictor, targets, names, options, track)
     failed, is_complete = 0, False
     try:

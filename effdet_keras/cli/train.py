@@ -158,6 +158,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         ),
     )
     training.add_argument(
+        "--patience",
+        type=int,
+        metavar="N",
+        help=(
+            "evaluations without a better AP that end the training, for a constant "
+            "rate (none)"
+        ),
+    )
+    training.add_argument(
         "--profile",
         metavar="STEPS",
         help=(
@@ -206,6 +215,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
             "the split to choose the best checkpoint by (val, valid or validation, "
             "or else a fifth of the training images)"
         ),
+    )
+    data.add_argument(
+        "--validation-fraction",
+        type=float,
+        metavar="SHARE",
+        help="without a validation split, the part that is kept for validation (0.2)",
     )
     data.add_argument(
         "--split-by",

@@ -17,6 +17,7 @@ from effdet_keras.data.problems import Problem
 from effdet_keras.data.record import (
     BACKGROUND_NAME,
     Record,
+    check_labels,
     concat_field,
     describe_example,
     load_example,
@@ -356,6 +357,71 @@ class DetectionDataset:
             category_ids = extend_category_ids(class_names, known)
         return self._relabelled(class_names, category_ids, problems=self._problems)
 
+    def concatenate(self, *others: DetectionDataset) -> DetectionDataset:
+        """Returns one dataset of the images of this one, then those of others.
+
+        Classes of one name are one class. Classes that this dataset lacks come behind
+        its own, and keep their category ids where these are unused. Image ids stay
+        where no two are equal; otherwise they are counted from 1, and so are the ids
+        of annotations. An image of two datasets comes twice: `ek.data.check` finds it.
+
+        Objects of a class that only one dataset has must be annotated in the others'
+        images too, or they are trained on as background (docs/data.md).
+
+        Args:
+            others: `DetectionDataset`s.
+
+        Raises:
+            ValueError: If two have masks of other classes of pixels.
+
+        Example:
+            >>> from effdet_keras.data.formats.arrays import from_arrays
+            >>> image = np.zeros((32, 48, 3), "uint8")
+            >>> cats = from_arrays([image], [[[4, 8, 20, 40]]], [[0]], ["cat"])
+            >>> dogs = from_arrays([image], [[[0, 0, 9, 9]]], [[0]], ["dog"])
+            >>> both = cats.concatenate(dogs)
+            >>> both, both.image_ids, both.category_ids
+            (DetectionDataset(2 images, 2 boxes, 2 classes: cat, dog), (1, 2), (1, 2))
+        """
+        parts = (self, *others)
+        known: dict[str, int] = {}
+        for part in parts:
+            for name, category_id in zip(part.class_names, part.category_ids):
+                if name not in known:
+                    ids = known.values()
+                    known[name] = max(ids) + 1 if category_id in ids else category_id
+        masks = [*{p.seg_class_names for p in parts if p.seg_class_names is not None}]
+        explicit = any(part._seg_class_names is not None for part in parts)
+        rule = "Datasets of one must have the same classes of pixels in their masks"
+        require(not explicit or len(masks) == 1, rule, seg_class_names=masks)
+        parts = [part.with_classes(known, known.values()) for part in parts]
+        ids = [record.image_id for part in parts for record in part.records]
+        if len(set(ids)) < len(ids):
+            starts = np.cumsum([1, *map(len, parts)])
+            parts = [part._numbered_from(i) for part, i in zip(parts, starts.tolist())]
+        return DetectionDataset(
+            _with_own_annotation_ids([r for part in parts for r in part.records]),
+            known,
+            known.values(),
+            problems=[problem for part in parts for problem in part.problems],
+            seg_class_names=masks[0] if explicit else None,
+        )
+
+    def _numbered_from(self, start):
+        """The same images with image ids that are counted, in what is wrong too."""
+        new = {image_id: i for i, image_id in enumerate(self.image_ids, start)}
+        records = (
+            dataclasses.replace(record, image_id=new[record.image_id])
+            for record in self._records
+        )
+        problems = (
+            dataclasses.replace(
+                problem, image_ids=tuple(new[i] for i in problem.image_ids if i in new)
+            )
+            for problem in self._problems
+        )
+        return self._with(records, problems=problems)
+
     def summary(self) -> str:
         """Returns a text to print: images, their sizes, boxes per class."""
         records, names = self._records, self._class_names
@@ -478,13 +544,15 @@ class DetectionDataset:
             `[B, height, width]`, 255 around the image.
 
         Raises:
-            ValueError: If the dataset is empty, an image has more boxes than
-                `max_boxes`, or an argument is out of its range. `fit` raises it if no
-                image can be read, and if a function in `augment` returns an example
-                that cannot be right.
+            ValueError: If the dataset is empty, a label is of no class, an image has
+                more boxes than `max_boxes`, or an argument is out of its range. `fit`
+                raises it if no image can be read, and if a function in `augment`
+                returns an example that cannot be right.
             TypeError, ImportError: If `augment` is none of the kinds above; if it needs
                 TensorFlow, which is not installed.
         """
+        # A label of -1 would pass for an unused row, and its box for background.
+        check_labels(self._records, self.num_classes)
         if share is None:
             processes = current_processes()
             share = (processes.index, processes.count) if training else (0, 1)
@@ -525,6 +593,20 @@ class DetectionDataset:
         is_right = self.seg_class_names is not None and not lacking
         require(is_right, rule, images_without=len(lacking), first=lacking[:1])
         return self.seg_class_names
+
+
+def _with_own_annotation_ids(records):
+    """The records, with annotations counted from 1 where two have one id."""
+    ids = concat_field(records, "annotation_ids")
+    if len(np.unique(ids)) == len(ids):
+        return records
+    ends = np.cumsum([len(record.labels) for record in records])
+    return [
+        dataclasses.replace(
+            record, annotation_ids=np.arange(end - len(record.labels), end) + 1
+        )
+        for record, end in zip(records, ends)
+    ]
 
 
 def checked_class_names(names: Iterable[str], source: str) -> tuple[str, ...]:

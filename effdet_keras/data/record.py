@@ -91,7 +91,7 @@ class Record:
     def relabelled(self, new_label: ArrayLike) -> Record:
         """Returns the record with labels `new_label[label]`, without those of -1."""
         new_label = np.asarray(new_label, np.int32)
-        self._check_labels(len(new_label))
+        self.check_labels(len(new_label))
         labels = new_label[self.labels]
         return dataclasses.replace(self, labels=labels).select(labels >= 0)
 
@@ -116,7 +116,7 @@ class Record:
 
     def to_coco(self, category_ids: Sequence[int]) -> list[dict]:
         """Returns the annotations in COCO's format, as Python's own numbers."""
-        self._check_labels(len(category_ids))
+        self.check_labels(len(category_ids))
         return [
             {
                 "id": int(self.annotation_ids[i]),
@@ -129,7 +129,8 @@ class Record:
             for i, label in enumerate(self.labels.tolist())
         ]
 
-    def _check_labels(self, num_classes):
+    def check_labels(self, num_classes: int) -> None:
+        """Raises ValueError if a label is none of `num_classes` classes."""
         is_bad = (self.labels < 0) | (self.labels >= num_classes)
         if is_bad.any():
             raise InvalidValueError(
@@ -202,6 +203,14 @@ def count_unusable(records):
     sizes = np.asarray([record.image_size for record in records])
     _, usable = clip_boxes_xywh(concat_field(records, "boxes_xywh"), sizes[owner])
     return np.bincount(owner[~usable], minlength=len(records))
+
+
+def check_labels(records: Sequence[Record], num_classes: int) -> None:
+    """Raises ValueError, which names the image, if a label is of no class."""
+    labels = concat_field(records, "labels")
+    if ((labels < 0) | (labels >= num_classes)).any():
+        for record in records:
+            record.check_labels(num_classes)
 
 
 def concat_field(records, field):

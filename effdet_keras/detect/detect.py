@@ -19,7 +19,7 @@ from numpy.typing import ArrayLike
 from effdet_keras._internal.number_ranges import NumberRange, check_whole_number
 from effdet_keras._internal.optional_imports import keras_ops as ops
 from effdet_keras._internal.remote_path import path_of
-from effdet_keras.detect.detections import Detections
+from effdet_keras.detect.detections import Detections, labels_of_classes
 from effdet_keras.errors import (
     InvalidStateError,
     InvalidTypeError,
@@ -52,6 +52,7 @@ def detect(
     batch_size=8,
     verbose="auto",
     calibrated=False,
+    classes=None,
 ):
     """Finds objects in images: letterbox, network, boxes back to the image.
 
@@ -59,7 +60,7 @@ def detect(
     `seg_class_names` where there is a segmentation head, and `predict_on_batch`, from
     float32 `[B, H, W, 3]`, letterboxed pixels 0-255, to the dict of `Postprocess`.
     """
-    rule = ScoreRule(detector, score_threshold, calibrated)
+    rule = ScoreRule(detector, score_threshold, calibrated, classes)
     check_batch_size(batch_size)
     sources, is_single = image_sources(images)
     num_batches = -(-len(sources) // batch_size)
@@ -215,15 +216,22 @@ _CURE = (
 
 
 class ScoreRule:
-    """What `score_threshold` and `calibrated` of `detect` mean for one detector.
+    """What `score_threshold`, `calibrated` and `classes` of `detect` mean.
 
     A number is compared with the scores that are returned, "best" with those of the
     model, of which no `calibrated` one below `lowest` is kept.
     """
 
     def __init__(
-        self, detector: Any, score_threshold: ScoreThreshold, calibrated: bool = False
+        self,
+        detector: Any,
+        score_threshold: ScoreThreshold,
+        calibrated: bool = False,
+        classes: Sequence[str | int] | None = None,
     ) -> None:
+        self._labels = None
+        if classes is not None:
+            self._labels = labels_of_classes(classes, detector.class_names)
         is_best = isinstance(score_threshold, str) and score_threshold == "best"
         number = score_threshold
         if isinstance(number, np.ndarray) and number.ndim == 0:
@@ -255,8 +263,12 @@ class ScoreRule:
         if self._temperature is not None:
             shown = apply_temperature(shown, self._temperature).astype("float32")
         if self._thresholds is None:
-            return shown >= self._threshold, shown
-        return scores >= self._thresholds[labels], shown
+            is_kept = shown >= self._threshold
+        else:
+            is_kept = scores >= self._thresholds[labels]
+        if self._labels is not None:
+            is_kept &= np.isin(labels, self._labels)
+        return is_kept, shown
 
     def applied_to(self, detections: Detections) -> Detections:
         """The detections that are kept, with the scores to be shown."""

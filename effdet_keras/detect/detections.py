@@ -17,7 +17,7 @@ from effdet_keras._internal.number_ranges import check_number
 from effdet_keras._internal.optional_imports import pyplot
 from effdet_keras._internal.whole_files import atomic_write, local_path
 from effdet_keras.box_ops import yxyx_to_xywh, yxyx_to_xyxy
-from effdet_keras.errors import printable, require
+from effdet_keras.errors import InvalidTypeError, printable, require
 from effdet_keras.labels import category_ids_or_default
 
 if TYPE_CHECKING:
@@ -141,8 +141,7 @@ class Detections:
         check_number("score", score, "[0, 1]")
         keep = self.scores >= score
         if classes is not None:
-            wanted = [self._label(name) for name in classes]
-            keep &= np.isin(self.labels, wanted)
+            keep &= np.isin(self.labels, labels_of_classes(classes, self.class_names))
         return self[keep]
 
     def draw(self, *, min_side: int | None = None) -> np.ndarray:
@@ -323,10 +322,25 @@ class Detections:
         Image.fromarray(self.draw(min_side=_NOTEBOOK_SIDE)).save(buffer, format="PNG")
         return buffer.getvalue()
 
-    def _label(self, name: str | int) -> int:
-        if isinstance(name, (int, np.integer)):
-            return int(name)
-        is_known = self.class_names is not None and name in self.class_names
-        rule = f"`classes` must be among the class names {self.class_names}"
-        require(is_known, rule, classes=name)
-        return self.class_names.index(name)
+
+def labels_of_classes(
+    classes: Sequence[str | int], class_names: Sequence[str] | None
+) -> list[int]:
+    """The labels of classes by name or label; ValueError for an unknown one.
+
+    Without class names the names are the labels as text, as in `Detections.names`.
+    """
+    rule = "`classes` must be a sequence of names or labels"
+    require(not isinstance(classes, str), rule, InvalidTypeError, classes=classes)
+    if class_names is None:
+        rule = "`classes` must be labels: the model has no class names"
+        for name in classes:
+            is_label = isinstance(name, (int, np.integer)) or str(name).isdecimal()
+            require(is_label, rule, classes=name)
+        return [int(name) for name in classes]
+    numbers = range(len(class_names))
+    labels = dict(zip(class_names, numbers)) | dict(zip(numbers, numbers))
+    rule = f"`classes` must be among the class names {tuple(class_names)}"
+    for name in classes:
+        require(name in labels, rule, classes=name)
+    return [labels[name] for name in classes]

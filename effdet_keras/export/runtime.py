@@ -5,6 +5,7 @@ from __future__ import annotations
 import abc
 import dataclasses
 import json
+import math
 import os
 import pathlib
 from typing import ClassVar
@@ -20,6 +21,7 @@ from effdet_keras._internal.checksum import (
 from effdet_keras._internal.optional_imports import OptionalModule
 from effdet_keras._internal.whole_files import local_path
 from effdet_keras._version import __version__
+from effdet_keras.box_ops import area, clip_boxes
 from effdet_keras.detect.postprocess import (
     Postprocess,
     empty_detections,
@@ -162,8 +164,9 @@ class ExportedDetector:
     def predict_on_batch(self, images, content_sizes=None):
         """Detections of letterboxed images, any number, in pixels of the input.
 
-        `content_sizes` `[B, 2]` are for raw outputs: a file with detections does
-        without them.
+        `content_sizes` `[B, 2]` are those of `Postprocess`. A file with detections
+        takes none: its boxes that lie beside the content are left out here, so that
+        there may be fewer than of the live model, but none that it does not find.
         """
         check_pixels(images, "a batch of images", step=SPARSE)
         size = self.runtime.description.batch_size or len(images)
@@ -190,7 +193,30 @@ class ExportedDetector:
         if not self.config.has_detection:
             nothing = empty_detections(len(outputs["class_map"]), np)
             outputs = {**nothing, **outputs}
-        return {name: np.asarray(value) for name, value in outputs.items()}
+        outputs = {name: np.asarray(value) for name, value in outputs.items()}
+        if content_sizes is not None:
+            outputs = _without_boxes_beside(outputs, np.asarray(content_sizes))
+        return outputs
+
+
+def _without_boxes_beside(outputs, content_sizes):
+    """The detections that reach into the content of their image, moved to the front."""
+    inside = area(clip_boxes(outputs["boxes"], content_sizes[:, None])) > 0.0
+    rows = np.arange(inside.shape[1])
+    is_kept = inside & (rows < outputs["num_detections"][:, None])
+    order = np.argsort(~is_kept, axis=1, kind="stable")
+    count = is_kept.sum(axis=1)
+    is_used = rows < count[:, None]
+    boxes = np.take_along_axis(outputs["boxes"], order[..., None], axis=1)
+    scores = np.take_along_axis(outputs["scores"], order, axis=1)
+    labels = np.take_along_axis(outputs["labels"], order, axis=1)
+    return {
+        **outputs,
+        "boxes": boxes * is_used[..., None].astype(boxes.dtype),
+        "scores": scores * is_used.astype(scores.dtype),
+        "labels": np.where(is_used, labels, labels.dtype.type(-1)),
+        "num_detections": count.astype(outputs["num_detections"].dtype),
+    }
 
 
 # --- What an exported file says of its model: kept inside it, read before it runs.
@@ -232,6 +258,8 @@ class Description:
                 parts.append(f"{self.classes_per_detection} classes for each box")
             elif found.pre_nms_top_k == 0 and live.pre_nms_top_k != 0:
                 parts.append("one class for each box")
+        if live.drop_empty and not found.drop_empty:
+            parts.append("boxes in the padding too")
         if found.lowest_score != live.lowest_score:
             parts.append(f"scores above {found.lowest_score:g}")
         return ", ".join(parts)
@@ -244,12 +272,12 @@ class Description:
             "effdet_keras": __version__,
             **{f.name: getattr(self, f.name) for f in dataclasses.fields(self)},
             "config": self.config.to_dict(),
-            "postprocess": self.postprocess.get_config(),
+            "postprocess": _settings_in_json(self.postprocess.get_config()),
             "score_settings": settings.to_dict() if settings is not None else None,
         }
         if self.classes_per_detection == 1:  # as in files of before
             del fields["classes_per_detection"]
-        return json.dumps(fields, indent=1)
+        return json.dumps(fields, indent=1, allow_nan=False)
 
     @classmethod
     def from_json(cls, text):
@@ -265,10 +293,24 @@ class Description:
             **{
                 **fields,
                 "config": EfficientDetConfig(**fields["config"]),
-                "postprocess": Postprocess(**fields["postprocess"]),
+                "postprocess": Postprocess(**_postprocess_settings(fields)),
                 "score_settings": settings,
             }
         )
+
+
+_NO_THRESHOLD = "-inf"  # a score of minus infinity, which JSON has no number for
+
+
+def _settings_in_json(settings):
+    is_none = settings["score_threshold"] == -math.inf
+    return {**settings, "score_threshold": _NO_THRESHOLD} if is_none else settings
+
+
+def _postprocess_settings(fields):
+    settings = fields["postprocess"]
+    is_none = settings.get("score_threshold") == _NO_THRESHOLD
+    return {**settings, "score_threshold": -math.inf} if is_none else settings
 
 
 def require_sealed(path, others=()):

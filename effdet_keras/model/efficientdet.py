@@ -472,6 +472,7 @@ class EfficientDet(
         batch_size: int = 8,
         verbose: int | str = "auto",
         calibrated: bool = False,
+        classes: Sequence[str | int] | None = None,
     ) -> Detections | list[Detections]:
         """Finds objects in images of any size.
 
@@ -490,13 +491,14 @@ class EfficientDet(
             calibrated: bool, whether scores get the temperature of `score_settings`,
                 which makes them more like the share of detections that is right.
                 A number in `score_threshold` is compared with calibrated scores.
+            classes: names or labels of the classes to keep. None keeps all.
 
         Returns:
             `Detections` for one image, else a list of them.
 
         Raises:
             FileNotFoundError: If an image or folder does not exist.
-            ValueError, TypeError: If something is not an image.
+            ValueError, TypeError: If something is not an image, or a class is unknown.
             RuntimeError: If thresholds or a temperature are requested, and the model
                 has none.
 
@@ -515,6 +517,7 @@ class EfficientDet(
             batch_size=batch_size,
             verbose=verbose,
             calibrated=calibrated,
+            classes=classes,
         )
 
 

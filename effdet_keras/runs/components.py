@@ -401,6 +401,14 @@ def num_epochs(configuration: RunConfiguration, dataset: DetectionDataset) -> in
     return auto_recipe.num_epochs(len(dataset), configuration.batch_size)
 
 
+class EarlyStopping(keras.callbacks.EarlyStopping):
+    """Keras' own, which counts evaluations: epochs without one are left out."""
+
+    def get_monitor_value(self, logs: Mapping[str, Any] | None) -> Any:
+        """The number in the logs, or None, of which Keras would warn."""
+        return (logs or {}).get(self.monitor)
+
+
 def callbacks_of_run(
     configuration: RunConfiguration,
     splits: Splits,
@@ -448,6 +456,15 @@ def callbacks_of_run(
 
         every_steps = configuration.input_summary_every
         callbacks.append(InputSummary(folder.tensorboard, every=every_steps))
+    if configuration.patience is not None:
+        callbacks.append(
+            EarlyStopping(
+                configuration.monitor,
+                patience=configuration.patience,
+                mode=configuration.monitor_mode,
+                verbose=is_loud,
+            )
+        )
     # The archive behind the log: no epoch has a checkpoint and no line. It holds what
     # the run's own callbacks count.
     callbacks += [*more, archive]

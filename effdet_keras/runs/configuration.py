@@ -180,6 +180,10 @@ class RunConfiguration(RecipeFields):
             detector, whose file tells them, or the defaults.
         monitor: string, the number in the logs by which the best checkpoint is chosen;
             more is better, unless it is a loss such as "val_loss".
+        patience: int, the number of evaluations without a better `monitor` that end the
+            training, as of `keras.callbacks.EarlyStopping`; None for none. It is for a
+            constant rate: with the recipe's schedule most trainings are best at their
+            end.
         evaluate_every: int, epochs from one evaluation to the next; 0 evaluates
             nothing, not even at the end: then there is the last checkpoint alone.
         validation_losses: bool, whether an evaluation computes the losses as well, from
@@ -269,6 +273,7 @@ mean 'epochs'? It has: data, ...
     postprocess: dict[str, Any] = dataclasses.field(default_factory=dict)
 
     monitor: str = "AP"
+    patience: int | None = whole_number(None, "[1, inf)")
     evaluate_every: int = whole_number(1, "[0, inf)")
     validation_losses: bool = False
     save_every_steps: int | None = whole_number(None, "[1, inf)")
@@ -490,6 +495,12 @@ mean 'epochs'? It has: data, ...
             "`monitor` needs the losses of the validation split: set "
             "validation_losses=True, or monitor='AP'",
             monitor=self.monitor,
+        )
+        require(
+            self.patience is None or self.has_best,
+            "`patience` counts evaluations: leave it out, or set `evaluate_every`",
+            patience=self.patience,
+            evaluate_every=self.evaluate_every,
         )
         require(
             self.quantization is None or self.precision == "float32",

@@ -96,6 +96,15 @@ def test_an_address_is_refused_before_any_work(tmp_path, monkeypatch, option):
     assert list(tmp_path.iterdir()) == []
 
 
+def test_classes_are_kept_in_text_drawing_and_files(archive, images, found, command):
+    flags = ["--score-threshold", 0.2, "--json", found, "--classes", "cat, bird"]
+    assert "dog" not in command("predict", archive, images, *flags)
+    content = json.loads(found.read_text())
+    assert {a["category_id"] for a in content["annotations"]} == {3, 9}
+    said = command("predict", archive, images, "--classes", "cow", status=1)
+    assert "'cat', 'dog', 'bird'" in said and "classes='cow'" in said
+
+
 def test_two_outputs_have_two_paths(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     Image.new("RGB", (8, 8)).save("cat.png")

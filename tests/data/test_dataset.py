@@ -9,6 +9,7 @@ from support.small_datasets import record_of, save_image
 
 from effdet_keras.data import DetectionDataset, from_arrays
 from effdet_keras.data.dataset import what_to_expect
+from effdet_keras.data.problems import Problem
 from effdet_keras.data.record import load_example
 
 pytestmark = pytest.mark.tensorflow
@@ -325,3 +326,71 @@ def test_a_label_without_a_class_is_an_error_and_not_the_last_class(use, label):
     message = rf"from 0 to 1. Received: image='image_id=7', labels=\[{label}\]"
     with pytest.raises(ValueError, match=message):
         use(dataset)
+
+
+@pytest.mark.parametrize("label", [-1, 2])
+@pytest.mark.parametrize("training", [False, True])
+def test_a_label_of_no_class_is_refused_before_any_batch(label, training):
+    record = make_record(labels=np.array([1, 0, label]), file_name="cat.png")
+    dataset = DetectionDataset([record], ("cat", "dog"))
+    with pytest.raises(ValueError, match=rf"cat\.png.*labels=\[{label}\]"):
+        dataset.batches(1, image_size=32, training=training)
+
+
+# Several datasets as one
+
+
+def test_datasets_are_concatenated_by_the_names_of_their_classes():
+    first = make_dataset(3).with_classes(("cat", "dog"), (4, 9))
+    second = make_dataset(3).with_classes(("bird", "dog", "cat"), (4, 2, 1))
+    both = first.concatenate(second)
+    assert both.class_names == ("cat", "dog", "bird")
+    assert both.category_ids == (4, 9, 10)  # the bird's 4 is taken
+    assert both.image_ids == (1, 2, 3, 4, 5, 6)
+    names = [
+        [dataset.class_names[label] for label in example["labels"]]
+        for dataset in (first, second, both)
+        for example in dataset
+    ]
+    assert names[:6] == names[6:]
+    for before, after in zip([*first, *second], both):
+        np.testing.assert_array_equal(before["boxes"], after["boxes"])
+        np.testing.assert_array_equal(before["image"], after["image"])
+    ids = [annotation["id"] for annotation in both.to_coco()["annotations"]]
+    assert len(ids) == len(set(ids)) == 6
+    assert [len(x) for x in (first, second)] == [3, 3]  # as they were
+
+
+def test_ids_that_are_unique_stay():
+    records = make_dataset(4).records
+    first, second = (
+        DetectionDataset(part, ("cat", "dog")) for part in (records[3:], records[:2])
+    )
+    both = first.concatenate(second)
+    assert both.image_ids == (4, 1, 2)
+    ids = [record.annotation_ids.tolist() for record in both.records]
+    assert ids == [r.annotation_ids.tolist() for r in (*records[3:], *records[:2])]
+
+
+def test_masks_are_concatenated_where_their_classes_are_the_same():
+    def masked(names, value):
+        image = np.zeros((8, 8, 3), "uint8")
+        record = record_of(image, (8, 8), 1, [[0, 0, 4, 4]], [0])
+        record = dataclasses.replace(record, mask=np.full((8, 8), value, "uint8"))
+        return DetectionDataset([record], ("cat",), seg_class_names=names)
+
+    both = masked(("road", "sky"), 0).concatenate(masked(("road", "sky"), 1))
+    assert both.seg_class_names == ("road", "sky")
+    assert [example["mask"].max() for example in both] == [0, 1]
+    with pytest.raises(ValueError, match="same classes of pixels.*'sea'"):
+        masked(("road", "sky"), 0).concatenate(masked(("road", "sea"), 1))
+
+
+def test_problems_of_all_are_kept_with_the_ids_of_their_images():
+    problem = Problem("a.png", "bad box", "outside", (2,))
+    first, second = make_dataset(2), make_dataset(2)
+    second = DetectionDataset(second.records, ("cat", "dog"), problems=[problem])
+    both = first.concatenate(second)
+    assert both.problems == (dataclasses.replace(problem, image_ids=(4,)),)
+    others = make_dataset(5)[2:]
+    assert second.concatenate(others).problems == (problem,)

@@ -75,6 +75,15 @@ def test_filter_by_score_and_class(arguments, expected):
     np.testing.assert_allclose(three().filter(**arguments).scores, expected)
 
 
+def test_classes_without_names_are_labels():
+    unnamed = dataclasses.replace(three(), class_names=None)
+    by_label = three().filter(classes=[1]).scores
+    for label in (1, "1", np.int64(1)):
+        np.testing.assert_array_equal(unnamed.filter(classes=[label]).scores, by_label)
+    with pytest.raises(TypeError, match="sequence of names.*classes='dog'"):
+        three().filter(classes="dog")
+
+
 def test_text_counts_the_classes_and_lists_the_objects():
     lines = repr(three()).splitlines()
     assert lines[0] == "3 detections: 2 dog, 1 cat"
@@ -161,6 +170,8 @@ def test_plot_draws_with_matplotlib(monkeypatch):
     ("changes", "method", "arguments", "message"),
     [
         ({}, "filter", (0, ["cow"]), r"'cat', 'dog'.*classes='cow'"),
+        ({}, "filter", (0, [2]), r"'cat', 'dog'.*classes=2"),
+        ({"class_names": None}, "filter", (0, ["cat"]), "must be labels.*'cat'"),
         ({}, "save", ("found.xyz",), r"image format.*found.xyz"),
         ({"image": None}, "draw", (), "replace.*image="),
         ({"image_id": None}, "to_coco", (), "need an id.*image_id="),

@@ -244,6 +244,21 @@ def test_what_is_stopped_leaves_a_curve_and_goes_on(shapes, tmp_path):
     assert "epoch 3/3" in text and text.count("\n-- 2") == 1
 
 
+def test_patience_counts_evaluations_and_ends_the_run(
+    shapes, tmp_path, capsys, recwarn
+):
+    out = tmp_path / "run"
+    # With next to no rate nothing gets better than the first evaluation.
+    never = {"learning_rate": 1e-12, "epochs": 12, "evaluate_every": 2, "patience": 2}
+    ek.fine_tune(shapes, out=out, **tiny_run(**never))
+    assert len(rows(out)) == 6  # the evaluations of epochs 2, 4 and 6
+    assert not any("conditioned on metric" in str(w.message) for w in recwarn)
+    assert "early stopping" in capsys.readouterr().out
+    ek.fine_tune(out=out, resume=True)
+    assert "Run is complete (6 of 12 epochs)." in capsys.readouterr().out
+    assert len(rows(out)) == 6
+
+
 @pytest.mark.slow  # half a minute: three trainings
 def test_a_quantization_aware_run_with_a_teacher_goes_on_to_the_same_bits(
     shapes, trained, tmp_path

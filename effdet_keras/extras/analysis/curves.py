@@ -169,13 +169,12 @@ def slice_by_class_and_size(results, class_names):
 def slice_by_column(results, num_classes, values):
     """The average precision of the images with each value, by image id, of a column.
 
-    Images without a value, None or NaN, are one part, "(empty)".
+    Images without a value, None, NaN or pandas' NA, are one part, "(empty)".
     """
     missing = [r.image_id for r in results if r.image_id not in values]
     rule = "A column must have a value for every image"
     require(not missing, rule, missing=missing[:5])
-    is_empty = {i: value is None or value != value for i, value in values.items()}
-    values = {i: EMPTY if is_empty[i] else value for i, value in values.items()}
+    values = {i: EMPTY if _is_missing(x) else x for i, x in values.items()}
     slices = []
     for value in dict.fromkeys(values.values()):
         part = [x for x in results if values[x.image_id] == value]
@@ -185,6 +184,14 @@ def slice_by_column(results, num_classes, values):
             row = _slice(str(value), counts, precisions)
             slices.append(row._replace(num_images=len(part)))
     return slices
+
+
+def _is_missing(value):
+    """Whether it is None, or unlike itself, as NaN and NaT are."""
+    try:
+        return value is None or bool(value != value)
+    except TypeError:  # pandas' NA, of which that is unknown
+        return True
 
 
 def _slice(name, counts, precisions):

@@ -6,12 +6,11 @@ import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-import numpy as np
-
 from effdet_keras.detect.detect import (
     ScoreRule,
     ScoreThreshold,
     check_batch_size,
+    load_rgb,
     prefetch_map,
 )
 from effdet_keras.errors import require
@@ -33,7 +32,7 @@ class BatchDetector:
 
     Args:
         model: what `Predictor.load` opens, or a `Predictor`.
-        score_threshold, calibrated, tiles, augment: see `Predictor.detect`.
+        score_threshold, calibrated, tiles, augment, classes: see `Predictor.detect`.
         batch_size: int, images for the network at once; an export of a fixed batch
             size goes by its own.
         num_threads: int, see `Predictor.load`.
@@ -70,11 +69,12 @@ class BatchDetector:
         calibrated: bool = False,
         tiles: int | Sequence[int] | bool | None = None,
         augment: Sequence[float] | bool | None = None,
+        classes: Sequence[str | int] | None = None,
     ) -> None:
         if not isinstance(model, Predictor):
             model = Predictor.load(model, num_threads=num_threads)
         check_batch_size(batch_size)
-        ScoreRule(model, score_threshold, calibrated)  # before any work
+        ScoreRule(model, score_threshold, calibrated, classes)  # before any work
         self.predictor = model
         runtime = getattr(model.detector, "runtime", None)
         fixed = None if runtime is None else runtime.description.batch_size
@@ -85,6 +85,7 @@ class BatchDetector:
             "calibrated": calibrated,
             "tiles": tiles,
             "augment": augment,
+            "classes": classes,
         }
 
     def __call__(self, batch: Mapping[str, Any]) -> Any:
@@ -117,7 +118,7 @@ class BatchDetector:
         sources = list(batch[column])
         names = batch.get("path", [""] * len(sources))
         pairs = [(str(name), source) for name, source in zip(names, sources)]
-        read = {"bytes": decode_image, "image": np.asarray, "path": _read}[column]
+        read = {"bytes": decode_image, "image": load_rgb, "path": _read}[column]
         return list(self.stream(pairs, read))
 
     def stream(self, pairs: Iterable[tuple], read: Any = read_image) -> Iterator[dict]:
@@ -155,5 +156,5 @@ def _tried(read, pair):
     name, source = pair
     try:
         return name, read(source)
-    except (ValueError, OSError) as error:
+    except (ValueError, TypeError, OSError) as error:  # TypeError: of an empty cell
         return name, error

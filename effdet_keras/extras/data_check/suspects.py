@@ -9,7 +9,6 @@ al., 2021). Images that the run never saw are judged by the run's own detector.
 from __future__ import annotations
 
 import csv
-import dataclasses
 import io
 import json
 import os
@@ -142,17 +141,8 @@ run...
 
 def concat_splits(splits: dict[str, DetectionDataset]) -> DetectionDataset:
     """One dataset of all splits, with new image ids where theirs repeat."""
-    first = next(iter(splits.values()))
-    if len(splits) == 1:
-        return first
-    records = [
-        dataclasses.replace(record, image_id=image_id)
-        for image_id, record in enumerate(
-            (record for dataset in splits.values() for record in dataset.records),
-            start=1,
-        )
-    ]
-    return DetectionDataset(records, first.class_names, first.category_ids)
+    first, *others = splits.values()
+    return first.concatenate(*others) if others else first
 
 
 def fold_indices(

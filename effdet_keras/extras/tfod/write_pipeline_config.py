@@ -357,9 +357,12 @@ def _differences(model, recipe, path):
         ]
     read = read_pipeline_model(path)
     there = EfficientDetConfig.from_name(**read.config, num_classes=read.num_classes)
-    here = model.config.replace(name=there.name)
-    if _ACTIVATIONS.get(here.activation) == _ACTIVATIONS[there.activation]:
-        here = here.replace(activation=there.activation)
+    same = {
+        field: getattr(there, field)
+        for field, kind in _activations(there).items()
+        if kind == _activations(model.config)[field]
+    }
+    here = model.config.replace(name=there.name, **same)
     trained = read_pipeline_config(path).fields
     pairs = [
         (here, there),
@@ -378,6 +381,15 @@ def _differences(model, recipe, path):
     if not lines:
         return []
     return ["What was exported differs from this file in:", *lines]
+
+
+def _activations(config):
+    """Field to the activation that it means, by the API's name where it has one."""
+    names = {
+        "activation": config.activation,
+        "backbone_activation": config.backbone_activation or config.activation,
+    }
+    return {field: _ACTIVATIONS.get(name, name) for field, name in names.items()}
 
 
 def _explicit(postprocess):

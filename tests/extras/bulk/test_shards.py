@@ -98,6 +98,18 @@ def lines_of(path):
     return [json.loads(line) for line in pathlib.Path(path).read_text().splitlines()]
 
 
+def test_an_empty_cell_ends_no_batch(model):
+    nothing = [None, float("nan"), "a", np.zeros(3)]
+    image = np.zeros((20, 30, 3), "uint8")
+    detector = BatchDetector(Predictor(model), 0.0, batch_size=2)
+    rows = detector.rows({"image": [*nothing, image], "path": list("12345")})
+    assert [row["error"] is None for row in rows] == [False] * 4 + [True]
+    assert [row["file_name"] for row in rows] == list("12345")
+    assert "must be" in rows[0]["error"] and rows[4]["width"] == 30
+    rows = detector.rows({"bytes": [*nothing, b""]})
+    assert all(row["error"] for row in rows)
+
+
 def test_shards_and_their_merge_are_what_one_detect_finds(
     archive, model, images, tmp_path, command
 ):

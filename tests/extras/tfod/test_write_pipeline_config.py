@@ -100,6 +100,21 @@ def test_what_the_file_cannot_say_is_told_in_it(tmp_path):
     assert read_pipeline_model(tmp_path).config["fpn_num_filters"] == 8
 
 
+@pytest.mark.parametrize("same", ["swish", "silu"])
+def test_an_activation_by_another_name_is_no_difference(tmp_path, same):
+    write_pipeline_config(
+        EfficientDet(SMALL.replace(backbone_activation=same)), tmp_path
+    )
+    assert "activation=" not in (tmp_path / "pipeline.config").read_text()
+
+
+def test_another_activation_of_the_backbone_is_told(tmp_path):
+    model = EfficientDet(SMALL.replace(backbone_activation="relu6"))
+    write_pipeline_config(model, tmp_path)
+    text = (tmp_path / "pipeline.config").read_text()
+    assert "backbone_activation='relu6' (in this file None)" in text
+
+
 def test_an_oblong_input_is_told(tmp_path):
     write_pipeline_config(EfficientDet(SMALL.replace(image_size=(128, 256))), tmp_path)
     text = (tmp_path / "pipeline.config").read_text()
