@@ -29,7 +29,6 @@ from default_training import cpu_seconds, num_epochs
 from frozen_backbone import _BLOOD_CELLS
 
 import effdet_keras as ek
-from effdet_keras.extras.data_check.suspects import concat_splits
 from effdet_keras.train.auto_recipe import BOX_LOSS, _first_blocks
 
 ATSS = {"matching": ek.matching.ATSSMatching(), "loss": BOX_LOSS}
@@ -115,9 +114,8 @@ def all_but_one(data, fold):
         for other, splits in data.items()
         if other != fold
     }
-    classes = [name for train in trains.values() for name in train.class_names]
-    trains = {other: train.with_classes(classes) for other, train in trains.items()}
-    return concat_splits(trains)
+    first, *more = trains.values()
+    return first.concatenate(*more)
 
 
 def renamed(dataset, prefix):

@@ -22,7 +22,6 @@ from PIL import Image
 import effdet_keras as ek
 from effdet_keras.detect.detections import Detections
 from effdet_keras.evaluate.image_result import ImageResult
-from effdet_keras.extras.data_check.suspects import concat_splits
 
 _BLOOD_CELLS = pathlib.Path(ek.data.__file__).parent / "blood_cells"
 _JUDGES = ("test", "val", "valid", "validation")
@@ -45,7 +44,7 @@ def open_data(name, options):
     train, judge = splits["train"], judge[: options.num_judges]
     if options.quick:
         train, judge = train[:40], judge[:4]
-    both = concat_splits({"train": train, "judge": judge})
+    both = train.concatenate(judge)
     count = len(train)
     if options.whole:
         backbone = WholeTraining(both, options.quick)

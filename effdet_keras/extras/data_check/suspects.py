@@ -127,7 +127,8 @@ run...
     if split is not None:
         check_choice("split", split, splits)
         splits = {split: splits[split]}
-    dataset = concat_splits(splits)
+    first, *others = splits.values()
+    dataset = first.concatenate(*others)
     judge = _Judge(folder, dataset, out.with_name(f"{out.name}_folds"), folds)
     suspects = find_doubts(judge.results())
     suspects = [s for s in suspects if s.suspicion >= least_suspicion]
@@ -137,12 +138,6 @@ run...
     listed = ", ".join(f"{count:,} {kind}" for kind, count in kinds.items()) or "none"
     print(f"Doubted annotations of {len(dataset):,} images: {listed}")
     return suspects
-
-
-def concat_splits(splits: dict[str, DetectionDataset]) -> DetectionDataset:
-    """One dataset of all splits, with new image ids where theirs repeat."""
-    first, *others = splits.values()
-    return first.concatenate(*others) if others else first
 
 
 def fold_indices(

@@ -5,7 +5,6 @@ import dataclasses
 import shutil
 import types
 
-import numpy as np
 import pytest
 from support.clips import write_clip, write_photo
 from support.tiny_run import tiny_run
@@ -242,12 +241,3 @@ def test_suspects_of_real_trainings(data, tmp_path):
     shutil.rmtree(out, ignore_errors=True)
     write_suspects(run, data, out, folds=2, least_suspicion=0.0)
     assert [path.stat().st_mtime_ns for path in trained] == times
-
-
-def test_splits_are_judged_together_with_ids_of_their_own(data):
-    dataset = load(data)
-    both = module.concat_splits({"train": dataset, "val": dataset})
-    assert len(both) == 24 and len(set(both.image_ids)) == 24
-    assert both.class_names == dataset.class_names
-    assert np.array_equal(both.records[0].labels, dataset.records[0].labels)
-    assert dataclasses.asdict(both.records[0])["file_name"] == "photo0x.jpg"
