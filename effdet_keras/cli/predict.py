@@ -109,6 +109,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="FILE",
         help="file for a table with one row per box: image, frame, track, class, ...",
     )
+    parser.add_argument(
+        "--crops",
+        metavar="FOLDER",
+        help="folder for the part of the image in each box, in folders of the classes",
+    )
     add_threads(parser)
     parser.add_argument(
         "--runtime",
@@ -165,6 +170,7 @@ def run(
     tta: list[float] | None = None,
     track: bool = False,
     csv: str | None = None,
+    crops: str | None = None,
     threads: int | None = None,
     runtime: str | None = None,
     precision: str = "float32",
@@ -205,8 +211,8 @@ def run(
                 "--overwrite does not go with --parts: the same command adds what the "
                 "folder lacks. Give another folder, or remove this one"
             )
-        if csv is not None or track:
-            raise InvalidValueError("--csv and --track do not go with --parts")
+        if (csv, crops) != (None, None) or track:
+            raise InvalidValueError("--csv, --crops and --track do not go with --parts")
         from effdet_keras.extras.bulk.shard import predict_shard
 
         sizes = {"shard": shard, "part_images": part_images}
@@ -216,7 +222,7 @@ def run(
         return 1 if failed else 0
     if shard != "1/1":
         raise InvalidValueError("--shard needs --parts FOLDER for what it finds")
-    check_outputs([json, csv], [model, *inputs], overwrite=overwrite)
+    check_outputs([json, csv, crops], [model, *inputs], overwrite=overwrite)
     failed = predict_files(
         open_model(),
         inputs,
@@ -224,6 +230,7 @@ def run(
         score_threshold=score_threshold,
         json_path=json,
         csv_path=csv,
+        crops=crops,
         track=track,
         overwrite=overwrite,
         **options,

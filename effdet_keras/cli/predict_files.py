@@ -9,12 +9,16 @@ import itertools
 import json
 import os
 import pathlib
+import re
 import warnings
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
+from PIL import Image
+
 from effdet_keras._internal.remote_path import path_of
 from effdet_keras._internal.whole_files import (
+    atomic_write,
     is_remote,
     local_path,
     shown_address,
@@ -39,6 +43,7 @@ def predict_files(
     *,
     json_path: str | os.PathLike | None = None,
     csv_path: str | os.PathLike | None = None,
+    crops: str | os.PathLike | None = None,
     track: bool = False,
     batch_size: int = 1,
     overwrite: bool = False,
@@ -53,29 +58,30 @@ def predict_files(
     An image that cannot be read is left out with a warning, and counted in the result;
     where an error or Ctrl-C ends the work, the COCO file has what was found until then.
     """
-    paths = {"out": out, "json_path": json_path, "csv_path": csv_path}
-    out, json_path, csv_path = (
+    paths = {"out": out, "json_path": json_path, "csv_path": csv_path, "crops": crops}
+    out, json_path, csv_path, crops = (
         None if path is None else local_path(path, f"`{name}`")
         for name, path in paths.items()
     )
     ScoreRule(predictor, score_threshold, calibrated, classes)  # before any work
     sources = _find_sources(inputs)
     names = names_of(sources)
-    if any(path is not None for path in (out, json_path, csv_path)):
+    outputs = [out, json_path, csv_path, crops]
+    if any(path is not None for path in outputs):
         rule = "Two inputs would have the same name in the output: use two runs"
         require(not _has_twins(names), rule, inputs=list(map(str, sources)))
     targets = {}
     if out is not None:
         targets = {source: out / _drawn_name(source, names[source]) for source in names}
     files = [source for source in sources if isinstance(source, pathlib.Path)]
-    outputs = [*targets.values(), json_path, csv_path]
+    outputs = [*targets.values(), json_path, csv_path, crops]
     check_outputs(outputs, files, overwrite=overwrite)
     options |= {
         "score_threshold": score_threshold,
         "calibrated": calibrated,
         "classes": classes,
     }
-    work = _Work(predictor, targets, names, options, track)
+    work = _Work(predictor, targets, names, options, track, crops)
     failed, is_complete = 0, False
     try:
         for batch, found in work.batches(_batched(sources, batch_size)):
@@ -94,10 +100,12 @@ def predict_files(
 class _Work:
     """What all inputs of one run share."""
 
-    def __init__(self, predictor, targets, names, options, track=False):
+    def __init__(self, predictor, targets, names, options, track=False, crops=None):
         self.predictor, self.options, self.track = predictor, options, track
-        self.targets, self.names = targets, names
+        self.targets, self.names, self.crops = targets, names, crops
         self.coco_file = _COCOFile(predictor)
+        stems = {source: _without_suffix(name) for source, name in names.items()}
+        self.crop_names = names if _has_twins(stems) else stems
 
     def batches(self, batches):
         """`detect_batch` of each batch; of a live model two at once.
@@ -132,7 +140,7 @@ class _Work:
                 failed += 1
                 continue
             print(printable(f"{path}: {_counted(detections)}"), flush=True)
-            self.coco_file.add(detections, self.names[path])
+            self._keep(detections, self.names[path], self.crop_names[path])
             if path in self.targets:
                 detections.save(self.targets[path])
         return failed
@@ -148,8 +156,29 @@ class _Work:
             line = f"{source} frame {number}: {_counted(detections)}"
             print(printable(line), flush=True)
             name = f"{self.names[source]}{_FRAME}{number:06d}.jpg"
-            self.coco_file.add(detections, name, video=video, frame=number)
+            crop_name = _without_suffix(name)
+            self._keep(detections, name, crop_name, video=video, frame=number)
         return 0
+
+    def _keep(self, detections, name, crop_name, **more):
+        """Keeps what was found in an image or frame of this name for the files."""
+        self.coco_file.add(detections, name, **more)
+        if self.crops is not None:
+            _write_crops(detections, self.crops, crop_name)
+
+
+_NO_FILE_NAME = re.compile(r'[\x00-\x1f\\/:*?"<>|]|^\.|[. ]$')
+
+
+def _write_crops(detections, folder, name):
+    """Writes the objects into folders of their classes, as PNG files."""
+    for number, crop in enumerate(detections.crops(), start=1):
+        if crop.size:
+            kind = _NO_FILE_NAME.sub("_", detections.names[number - 1])
+            path = folder / kind / f"{name}-{number}.png"
+            path.parent.mkdir(parents=True, exist_ok=True)
+            with atomic_write(path) as partial:
+                Image.fromarray(crop).save(partial, format="PNG")
 
 
 def _counted(detections):
@@ -246,6 +275,10 @@ def names_of(sources: Sequence[Source]) -> dict[Source, str]:
             inner = pathlib.Path(os.path.relpath(folder, root))
             names[file] = (inner / names[file]).as_posix()
     return names
+
+
+def _without_suffix(name):
+    return pathlib.PurePath(name).with_suffix("").as_posix()
 
 
 def _has_twins(names):

@@ -173,6 +173,21 @@ class Detections:
             words[label] = f"{name} #{label}" if known else name
         return draw_boxes(image, self.boxes, labels, None, words, min_side=min_side)
 
+    def crops(self) -> list[np.ndarray]:
+        """Returns each object's part of the image, uint8 `[h, w, 3]`.
+
+        It is the box, widened to whole pixels; of a box without area in the image, an
+        array without pixels.
+
+        Raises:
+            ValueError: If there is no image.
+        """
+        image = self.load_image()
+        height, width = image.shape[:2]
+        low = np.clip(np.floor(self.boxes[:, :2]), 0, (height, width)).astype(int)
+        high = np.clip(np.ceil(self.boxes[:, 2:]), 0, (height, width)).astype(int)
+        return [image[y0:y1, x0:x1] for (y0, x0), (y1, x1) in zip(low, high)]
+
     def load_image(self) -> np.ndarray:
         """Returns the image, uint8 `[H, W, 3]`, read from its file if it is a path.
 

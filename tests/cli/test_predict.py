@@ -105,6 +105,29 @@ def test_classes_are_kept_in_text_drawing_and_files(archive, images, found, comm
     assert "'cat', 'dog', 'bird'" in said and "classes='cow'" in said
 
 
+def test_crops_are_the_boxes_in_folders_of_their_classes(
+    archive, model, images, tmp_path, command
+):
+    Image.open(images / "a.png").save(images / "a.bmp")  # of one stem
+    out = tmp_path / "crops"
+    flags = ["--score-threshold", 0.4, "--crops", out]
+    command("predict", archive, images, *flags)
+    expected = {}
+    for path in sorted(images.iterdir()):
+        found = model.detect(path, 0.4, batch_size=1)
+        for number, one in enumerate(found, start=1):
+            expected[f"{one.names[0]}/{path.name}-{number}.png"] = one.crops()[0]
+    written = {p.relative_to(out).as_posix() for p in out.rglob("*.png")}
+    assert written == {name for name, crop in expected.items() if crop.size}
+    for name in written:
+        np.testing.assert_array_equal(Image.open(out / name), expected[name])
+    assert "existing files" in command("predict", archive, images, *flags, status=1)
+    single = tmp_path / "single"
+    command("predict", archive, images / "c.gif", *flags[:-1], single)
+    names = {path.name for path in single.rglob("*.png")}
+    assert "c-1.png" in names and all(name.startswith("c-") for name in names)
+
+
 def test_two_outputs_have_two_paths(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     Image.new("RGB", (8, 8)).save("cat.png")

@@ -75,6 +75,16 @@ def test_filter_by_score_and_class(arguments, expected):
     np.testing.assert_allclose(three().filter(**arguments).scores, expected)
 
 
+def test_crops_are_whole_pixels_inside_the_image():
+    image = np.arange(8 * 10 * 3, dtype="uint8").reshape(8, 10, 3)
+    boxes = [[1.5, 2.2, 3.1, 4.0], [-3, 6, 4, 30], [5, 5, 5, 9], [9, 1, 20, 3]]
+    found = Detections(boxes, [0.9] * 4, [0] * 4, image=image)
+    expected = image[1:4, 2:4], image[0:4, 6:10], image[5:5, 5:9], image[8:8, 1:3]
+    for crop, part in zip(found.crops(), expected, strict=True):
+        np.testing.assert_array_equal(crop, part)
+    assert found[:0].crops() == []
+
+
 def test_classes_without_names_are_labels():
     unnamed = dataclasses.replace(three(), class_names=None)
     by_label = three().filter(classes=[1]).scores
