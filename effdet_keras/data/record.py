@@ -91,7 +91,7 @@ class Record:
     def relabelled(self, new_label: ArrayLike) -> Record:
         """Returns the record with labels `new_label[label]`, without those of -1."""
         new_label = np.asarray(new_label, np.int32)
-        self.check_labels(len(new_label))
+        self._check_labels(len(new_label))
         labels = new_label[self.labels]
         return dataclasses.replace(self, labels=labels).select(labels >= 0)
 
@@ -116,7 +116,7 @@ class Record:
 
     def to_coco(self, category_ids: Sequence[int]) -> list[dict]:
         """Returns the annotations in COCO's format, as Python's own numbers."""
-        self.check_labels(len(category_ids))
+        self._check_labels(len(category_ids))
         return [
             {
                 "id": int(self.annotation_ids[i]),
@@ -129,8 +129,7 @@ class Record:
             for i, label in enumerate(self.labels.tolist())
         ]
 
-    def check_labels(self, num_classes: int) -> None:
-        """Raises ValueError if a label is none of `num_classes` classes."""
+    def _check_labels(self, num_classes):
         is_bad = (self.labels < 0) | (self.labels >= num_classes)
         if is_bad.any():
             raise InvalidValueError(
@@ -210,7 +209,7 @@ def check_labels(records: Sequence[Record], num_classes: int) -> None:
     labels = concat_field(records, "labels")
     if ((labels < 0) | (labels >= num_classes)).any():
         for record in records:
-            record.check_labels(num_classes)
+            record._check_labels(num_classes)
 
 
 def concat_field(records, field):
