@@ -76,6 +76,8 @@ def predict_files(
     files = [source for source in sources if isinstance(source, pathlib.Path)]
     outputs = [*targets.values(), json_path, csv_path, crops]
     check_outputs(outputs, files, overwrite=overwrite)
+    if crops is not None:
+        _check_crops(crops, files)
     options |= {
         "score_threshold": score_threshold,
         "calibrated": calibrated,
@@ -170,11 +172,20 @@ class _Work:
 _NO_FILE_NAME = re.compile(r'[\x00-\x1f\\/:*?"<>|]|^\.|[. ]$')
 
 
+def _check_crops(folder, files):
+    """Refuses a folder in which the names of crops may be those of files to read."""
+    start = os.path.join(os.path.realpath(folder), "")
+    inside = [file for file in files if os.path.realpath(file).startswith(start)]
+    rule = "`crops` holds images to detect in, which crops could replace: give another"
+    require(not inside, rule, crops=str(folder), images=list(map(str, inside[:3])))
+
+
 def _write_crops(detections, folder, name):
     """Writes the objects into folders of their classes, as PNG files."""
-    for number, crop in enumerate(detections.crops(), start=1):
+    objects = zip(detections.names, detections.crops())
+    for number, (class_name, crop) in enumerate(objects, start=1):
         if crop.size:
-            kind = _NO_FILE_NAME.sub("_", detections.names[number - 1])
+            kind = _NO_FILE_NAME.sub("_", class_name)
             path = folder / kind / f"{name}-{number}.png"
             path.parent.mkdir(parents=True, exist_ok=True)
             with atomic_write(path) as partial:

@@ -128,6 +128,17 @@ def test_crops_are_the_boxes_in_folders_of_their_classes(
     assert "c-1.png" in names and all(name.startswith("c-") for name in names)
 
 
+def test_crops_replace_no_image_that_is_read(archive, images, command):
+    inner = images / "cat"
+    inner.mkdir()
+    path = (images / "a.png").rename(inner / "a-1.png")
+    before = path.read_bytes()
+    flags = ["--crops", images, "--overwrite"]
+    said = command("predict", archive, inner, *flags, status=1)
+    assert "which crops could replace" in said and "a-1.png" in said
+    assert path.read_bytes() == before
+
+
 def test_two_outputs_have_two_paths(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     Image.new("RGB", (8, 8)).save("cat.png")
