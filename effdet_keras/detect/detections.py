@@ -136,7 +136,8 @@ class Detections:
             classes: names or labels to keep, or `None` for all.
 
         Raises:
-            ValueError: If one of `classes` is not among the class names.
+            ValueError, TypeError: If one of `classes` is not among the class names, or
+                they are one text.
         """
         check_number("score", score, "[0, 1]")
         keep = self.scores >= score

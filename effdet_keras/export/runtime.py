@@ -293,24 +293,21 @@ class Description:
             **{
                 **fields,
                 "config": EfficientDetConfig(**fields["config"]),
-                "postprocess": Postprocess(**_postprocess_settings(fields)),
+                "postprocess": Postprocess(**_settings_of_json(fields["postprocess"])),
                 "score_settings": settings,
             }
         )
 
 
-_NO_THRESHOLD = "-inf"  # a score of minus infinity, which JSON has no number for
+# JSON has no number for a threshold of minus infinity: it is the text "-inf" there.
 
 
 def _settings_in_json(settings):
-    is_none = settings["score_threshold"] == -math.inf
-    return {**settings, "score_threshold": _NO_THRESHOLD} if is_none else settings
+    return {name: str(x) if x == -math.inf else x for name, x in settings.items()}
 
 
-def _postprocess_settings(fields):
-    settings = fields["postprocess"]
-    is_none = settings.get("score_threshold") == _NO_THRESHOLD
-    return {**settings, "score_threshold": -math.inf} if is_none else settings
+def _settings_of_json(settings):
+    return {name: -math.inf if x == "-inf" else x for name, x in settings.items()}
 
 
 def require_sealed(path, others=()):
