@@ -15,7 +15,7 @@ _DETECT = ("detections", "postprocess", "postprocess_outputs")
 PARTS = [*(f"detect/test_{name}.py" for name in _DETECT)]
 PARTS += ["test_letterbox.py", "test_box_ops.py"]
 MODELS = ["network", "model"]
-TRAINING = ["train"]
+TRAINING = sorted(TESTS.glob("train/test_*.py"))
 # Most of JAX's time is compiling, of tiny networks that are fast anyhow.
 QUICK_COMPILER = (
     "--xla_backend_optimization_level=0 --xla_llvm_disable_expensive_passes=true"
@@ -25,12 +25,13 @@ QUICK_COMPILER = (
 @pytest.mark.extra_packages
 @pytest.mark.parametrize(
     ("backend", "rooms"),
-    # JAX's in three, for two processes at a time; the longest first.
+    # JAX's in parts of about one length, for two processes at a time.
     [
-        ("jax", MODELS),
-        ("jax", TRAINING),
-        ("jax", PARTS),
-        ("torch", PARTS + MODELS + TRAINING),
+        pytest.param("jax", TRAINING[::2], id="jax-training-1"),
+        pytest.param("jax", TRAINING[1::2], id="jax-training-2"),
+        pytest.param("jax", MODELS, id="jax-models"),
+        pytest.param("jax", PARTS, id="jax-parts"),
+        pytest.param("torch", PARTS + MODELS + TRAINING, id="torch"),
     ],
 )
 def test_the_core_passes_on(backend, rooms, tmp_path):
