@@ -51,7 +51,7 @@ from effdet_keras.data.formats.keras_txt import keras_txt_readers
 from effdet_keras.data.formats.label_map import ClassNames
 from effdet_keras.data.formats.label_studio import label_studio_readers
 from effdet_keras.data.formats.labelme import labelme_readers
-from effdet_keras.data.formats.reading import chosen_split
+from effdet_keras.data.formats.reading import NoClassError, chosen_split
 from effdet_keras.data.formats.supervisely import supervisely_readers
 from effdet_keras.data.formats.tfrecord import (
     pattern_readers,
@@ -373,7 +373,77 @@ def _read(found, splits, class_names, on_error, masks, unlabelled=None):
         require(kind.has_unlabelled, rule, format=found.format, unlabelled=unlabelled)
         options["unlabelled"] = unlabelled
     with dataset_root(found.root), _collector_off():
-        return {split: found.readers[split](**options) for split in splits}
+        readers = {split: found.readers[split] for split in splits}
+        datasets = _read_splits(readers, **options)
+        for split in readers.keys() - datasets.keys():
+            print(f"  {split!r} is left out: it has no image")
+        if len(datasets) == len(found.readers):
+            _tell_of_other_folders(found, datasets)
+    return datasets
+
+
+def _read_splits(readers, **options):
+    """The datasets of splits, without those that are empty, if others are not.
+
+    A split without objects has the classes of the others.
+    """
+    datasets, errors = {}, {}
+    for split, read in readers.items():
+        try:
+            datasets[split] = read(**options)
+        except NoClassError as error:
+            errors[split] = error
+    if errors and not datasets:
+        raise next(iter(errors.values()))
+    for split in errors:
+        names = dict.fromkeys(n for d in datasets.values() for n in d.class_names)
+        dataset = readers[split](**(options | {"class_names": list(names)}))
+        if len(dataset):
+            datasets[split] = dataset
+    return {split: datasets[split] for split in readers if split in datasets}
+
+
+_MAX_TOLD = 5  # datasets beside the one that is read
+
+
+def _tell_of_other_folders(found, datasets):
+    """Prints which datasets are in folders of which nothing was read."""
+    if is_remote(found.root) or not found.root.is_dir():
+        return
+    images = (r.image for d in datasets.values() for r in d.records)
+    used = {os.path.dirname(image) for image in images if isinstance(image, str)}
+    used = {os.path.realpath(folder) for folder in used}
+    others, formats = [], list(FORMATS)
+    with listing_once():
+        for folder in _unread_folders(found.root, used):
+            own = _find_in(folder, formats)[0]
+            others += own or _find_below(folder, formats, everywhere=False)[0]
+    for source in others[:_MAX_TOLD]:
+        print(
+            f"  {str(source.path)!r} is {source.described}. That is another dataset, "
+            "and not read: pass its folder"
+        )
+    if len(others) > _MAX_TOLD:
+        print(f"  and {len(others) - _MAX_TOLD} more datasets are not read")
+
+
+def _unread_folders(root, used):
+    """The folders below one with images, none of which is in a folder of `used`.
+
+    Those that hold others are not among them: the outermost is.
+    """
+    above = {str(p) for folder in used for p in pathlib.Path(folder).parents}
+    found = []
+    for place, folders, _ in walk(root, depth=_DEPTH):
+        folders[:] = [name for name in folders if name.lower() not in NO_DATA_FOLDERS]
+        path = os.path.realpath(place)
+        if path in used:
+            continue
+        if path in above or not _count_images(place):
+            continue
+        found.append(place)
+        folders.clear()
+    return found
 
 
 @contextlib.contextmanager
@@ -528,7 +598,8 @@ def find(path: str | os.PathLike[str], format: str | None = None) -> Source:
         found, notes = _find_in(path, formats)
         if path.is_dir() and not _has_training(found):
             below, notes_below = _find_below(path, formats)
-            found += below
+            read = {(s.format, p) for s in found for p in split_folders(path).values()}
+            found += [s for s in below if (s.format, s.path) not in read]
             notes += notes_below
         if not found:
             raise InvalidValueError(_describe_unknown(path, formats, notes))
@@ -554,13 +625,18 @@ def _is_divided(source):
     return "train" in roles and bool(roles.intersection(_EVALUATION))
 
 
+def _lacks_names(source):
+    """Whether nothing names its classes: another format of its images may do so."""
+    return source.format == "yolo" and not find_layout(source.path).names
+
+
 def _find_inside(found, formats):
     """The datasets in the folders of those found, if none of these is divided.
 
     They may be the same images with the splits of their author, such as the csv files
     of `data/`; or be whole, where images of what was found are not there.
     """
-    if any(map(_is_divided, found)):
+    if any(_is_divided(s) and not _lacks_names(s) for s in found):
         return []
     known = {(source.format, *source.readers) for source in found}
     places = dict.fromkeys(source.path for source in found if source.path.is_dir())
@@ -591,20 +667,21 @@ def _find_by_pattern(pattern, format):
 def _find_in(path, formats):
     """The datasets of a path, one per format, and why others were not found.
 
-    A folder has a dataset of its own, or one for each split: in folders such as
-    `train` and `valid`.
+    A folder has a dataset of its own, or one for each split in folders such as `train`
+    and `valid`, or both, in two formats.
     """
     found, notes = _find_own(path, formats)
-    if found or not path.is_dir():
+    if not path.is_dir():
         return found, notes
+    others = [name for name in formats if name not in {s.format for s in found}]
     readers = collections.defaultdict(dict)
     for split, folder in split_folders(path).items():
-        inner, inner_notes = _find_own(folder, formats)
+        inner, inner_notes = _find_own(folder, others)
         notes += inner_notes
         for source in inner:
             if len(source.readers) == 1:
                 (readers[source.format][split],) = source.readers.values()
-    found = [Source(format, path, splits, path) for format, splits in readers.items()]
+    found += [Source(format, path, splits, path) for format, splits in readers.items()]
     return found, notes
 
 
@@ -684,7 +761,7 @@ class _Content:
     files_of: Mapping[str, list]  # the files of each name: none inside larger files
     num_boxes: int
     means_of: Mapping[str, np.ndarray]  # the mean of the boxes of each image, `xywh`
-    is_doubtful: bool  # whether a file does not say what its numbers are
+    is_doubtful: bool  # whether a file does not say what its numbers or classes are
 
     @property
     def counted(self):
@@ -728,10 +805,14 @@ def _choose(found, inner, path):
         kinds = ", ".join(dict.fromkeys(FORMATS[s.format].title for s in found))
         other = describe_other_files(path)
         other = f". {other}" if other else ""
+        reasons = (
+            f"\n  {str(s.path)!r}, {s.described}: {error or 'no image is there'}"
+            for s, error in unread[:_SHOWN]
+        )
         raise InvalidValueError(
             f"{str(path)!r} holds annotations ({kinds}), but none of their images is "
-            f"below it, or none can be read: {str(found[0].path)!r} is "
-            f"{found[0].described}, for one. Put the images beside them{other}"
+            "below it, or none can be read. Put the images beside them"
+            f"{other}{''.join(reasons)}"
         )
     if not all(_is_same(contents[0], c) for c in contents[1:]):
         there = [
@@ -751,6 +832,9 @@ def _read_all(sources):
     return contents, [pair for pair in results if not isinstance(pair[1], _Content)]
 
 
+_DOUBTS = ("box columns", "classes without names")
+
+
 def _content_of(source):
     """What a dataset holds, or the error where it cannot be read; None: no image."""
     boxes_of, num_boxes, seen = collections.Counter(), 0, set()
@@ -765,11 +849,13 @@ def _content_of(source):
                 is_clean = not told and not dataset.problems
                 again = functools.partial(_read_again, dataset, read)
                 readers[split] = again if is_clean else read
-                is_doubtful |= any(p.kind == "box columns" for p in dataset.problems)
+                is_doubtful |= any(p.kind in _DOUBTS for p in dataset.problems)
                 for record in dataset.records:
-                    name = record.file_name.replace("\\", "/").rpartition("/")[2]
+                    is_file = isinstance(record.image, str)
+                    name = record.image if is_file else record.file_name
+                    name = name.replace("\\", "/").rpartition("/")[2]
                     name = name.rpartition(".")[0] or name
-                    if isinstance(record.image, str):
+                    if is_file:
                         if record.image in seen:  # of a split that has all images
                             continue
                         seen.add(record.image)

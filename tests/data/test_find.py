@@ -169,6 +169,17 @@ def test_annotations_without_their_images_are_named(tmp_path):
         load(tmp_path)
 
 
+def test_the_error_of_annotations_that_cannot_be_read_says_why(tmp_path):
+    put(tmp_path, "a/a.csv", text=f"{CSV}b.jpg,40,20,cat,1,2,14,16\n")
+    put(tmp_path, "b/c.jpg")
+    put(tmp_path, "b/c.xml", text=VOC.replace("<xmin>2", "<xmin>x"))
+    with pytest.raises(ValueError, match="none can be read") as caught:
+        load(tmp_path)
+    assert f"{str(tmp_path / 'a')!r}, CSV: splits a: " in str(caught.value)
+    assert f"{str(tmp_path / 'b')!r}, Pascal VOC: splits train: " in str(caught.value)
+    assert "found no object" in str(caught.value)
+
+
 def test_a_dataset_in_a_folder_of_models_counts_if_there_is_no_other(tmp_path):
     yolo(tmp_path / "models" / "pets", names=("z",))
     assert loaded(tmp_path)[0] == {"train": ["z.jpg"]}
@@ -897,3 +908,162 @@ def test_a_file_that_needs_a_package_does_not_stop_the_search(tmp_path, monkeypa
     put(tmp_path, "train.json", text=coco("a.jpg"))
     put(tmp_path, "a.jpg")
     assert len(load(tmp_path)) == 1
+
+
+# --- Faults that public repositories showed.
+
+
+@pytest.mark.parametrize("lists", [("train", "val"), ("train", "val", "test")])
+def test_a_list_of_a_split_that_is_empty_is_left_out(tmp_path, capsys, lists):
+    """Scripts that divide a dataset write them, where a share is zero."""
+    put(tmp_path, "Annotations/a.xml", text=VOC.format("a.jpg"))
+    put(tmp_path, "JPEGImages/a.jpg")
+    put(tmp_path, *(f"ImageSets/Main/{name}.txt" for name in lists))
+    put(tmp_path, "ImageSets/Main/train.txt", text="a\n")
+    assert loaded(tmp_path)[0] == {"train": ["a.jpg"]}
+    assert "'val' is left out: it has no image" in capsys.readouterr().out
+
+
+def test_a_split_without_objects_has_the_classes_of_the_others(tmp_path):
+    put(tmp_path, "a.jpg", "b.jpg")
+    put(tmp_path, "train_labels.csv", text=CSV + "a.jpg,40,20,cat,2,3,14,16\n")
+    put(tmp_path, "test_labels.csv", text=CSV + "b.jpg,40,20,,,,,\n")
+    splits = load_splits(tmp_path)
+    assert splits["test"].class_names == splits["train"].class_names == ("cat",)
+    assert [len(d.records[0].labels) for d in splits.values()] == [0, 1]
+
+
+def test_a_csv_without_rows_does_not_hide_the_other_split(tmp_path):
+    put(tmp_path, "images/a.jpg")
+    put(tmp_path, "data/train_labels.csv", text=CSV + "a.jpg,40,20,cat,2,3,14,16\n")
+    put(tmp_path, "data/test_labels.csv", text=CSV)
+    assert loaded(tmp_path)[0] == {"train": ["a.jpg"]}
+
+
+def test_csv_files_are_compared_with_the_xml_files_of_the_folders_of_splits(
+    tmp_path, capsys
+):
+    """The csv of the tests is out of date: it lacks an image."""
+    for split, names in (("train", "ab"), ("test", "cd")):
+        put(tmp_path, *(f"{split}/{name}.jpg" for name in names))
+        for name in names:
+            put(tmp_path, f"{split}/{name}.xml", text=VOC.format(f"{name}.jpg"))
+    rows = "".join(f"{name}.jpg,40,20,cat,2,3,14,16\n" for name in "ab")
+    put(tmp_path, "train_labels.csv", text=CSV + rows)
+    put(tmp_path, "test_labels.csv", text=CSV + "c.jpg,40,20,cat,2,3,14,16\n")
+    assert loaded(tmp_path)[0] == {
+        "test": ["c.jpg", "d.jpg"],
+        "train": ["a.jpg", "b.jpg"],
+    }
+    out = capsys.readouterr().out
+    assert "as CSV, which is not read and differs: 4 boxes in 4 images here" in out
+
+
+@pytest.mark.parametrize("split", ["train", "test"])
+def test_records_beside_the_folders_of_splits_do_not_hide_them(
+    tmp_path, tmp_path_factory, split
+):
+    for name in ("train", "test"):
+        put(tmp_path, f"{name}/{name}0.jpg")
+        put(tmp_path, f"{name}/{name}0.xml", text=VOC.format(f"{name}0.jpg"))
+    folder = tmp_path_factory.mktemp("new") / "records"
+    data.write_tfrecord({split: load(tmp_path / split)}, folder)
+    (file,) = folder.glob("*.tfrecord")
+    file.rename(tmp_path / f"{split}.record")
+    expected = {"test": ["test0.jpg"], "train": ["train0.jpg"]}
+    assert loaded(tmp_path)[0] == expected
+    (tmp_path / f"{split}.record").write_bytes(b"")
+    assert loaded(tmp_path)[0] == expected
+
+
+@pytest.mark.parametrize("folder", ["yolo", "labels"])
+@pytest.mark.parametrize("other", [(), ("demo/m0.jpg", "demo/m1.jpg")])
+def test_a_folder_of_labels_may_have_its_images_beside_them(tmp_path, folder, other):
+    names = [f"m{i}" for i in range(4)]
+    put(tmp_path, *(f"{folder}/{name}.jpg" for name in names), *other)
+    put(tmp_path, *(f"{folder}/{name}.txt" for name in names), text=ROW)
+    put(tmp_path, f"{folder}/classes.txt", text="good\nbad\n")
+    put(tmp_path, "coco.names", text="person\nbicycle\ncar\n")
+    dataset = load(tmp_path)
+    assert dataset.class_names == ("good", "bad")
+    expected = [f"{folder}/{name}.jpg" for name in names]
+    assert paths(dataset, tmp_path) == expected
+
+
+@pytest.mark.parametrize("is_divided", [False, True])
+def test_datasets_in_other_folders_are_named(tmp_path, capsys, is_divided):
+    for split in ("train", "test")[: 1 + is_divided]:
+        put(tmp_path, f"{split}/{split}.jpg")
+        text = CSV + f"{split}.jpg,40,20,cat,2,3,14,16\n"
+        put(tmp_path, f"{split}/_annotations.csv", text=text)
+    put(tmp_path, "other/phone/p.jpg", "models/m.jpg", "raw/r.jpg")
+    text = CSV + "p.jpg,40,20,phone,2,3,14,16\n"
+    put(tmp_path, "other/phone/_annotations.csv", text=text)
+    splits = load_splits(tmp_path)
+    assert len(splits) == 1 + is_divided
+    lines = capsys.readouterr().out.splitlines()
+    assert len(lines) == 2
+    place = str(tmp_path / "other" / "phone")
+    assert lines[1].startswith(f"  {place!r} is CSV: splits train. That is another")
+    load(tmp_path, "train")  # of two splits, one is read: nothing is known of others
+    assert len(capsys.readouterr().out.splitlines()) == 2 - is_divided
+
+
+def test_a_dataset_of_a_test_split_alone_is_not_named_twice(tmp_path, capsys):
+    put(tmp_path, "test/a.jpg", "train/b.jpg")
+    put(tmp_path, "test/_annotations.coco.json", text=coco("a.jpg"))
+    assert loaded(tmp_path)[0] == {"test": ["a.jpg"]}
+    assert len(capsys.readouterr().out.splitlines()) == 1
+
+
+def test_darknet_lists_without_names_give_way_to_voc_with_names(tmp_path, capsys):
+    lists = {"train": "ab", "val": "c"}
+    for split, names in lists.items():
+        for name in names:
+            put(tmp_path, f"VOC2007/JPEGImages/{name}.jpg")
+            put(tmp_path, f"VOC2007/labels/{name}.txt", text=ROW)
+            xml = VOC.format(f"{name}.jpg")
+            put(tmp_path, f"VOC2007/Annotations/{name}.xml", text=xml)
+        stems = "".join(f"{name}\n" for name in names)
+        put(tmp_path, f"VOC2007/ImageSets/Main/{split}.txt", text=stems)
+        rows = "".join(f"F:\\x/VOC2007/JPEGImages/{name}.jpg\n" for name in names)
+        put(tmp_path, f"2007_{split}.txt", text=rows)
+    splits = load_splits(tmp_path)
+    assert {name: len(dataset) for name, dataset in splits.items()} == {
+        "train": 2,
+        "val": 1,
+    }
+    assert splits["train"].class_names == ("cat",)
+    assert "as YOLO, which is not read" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("place", [".", "dataset/labels"])
+def test_txt_files_of_boxes_without_any_image_are_named(tmp_path, place):
+    put(tmp_path, *(f"{place}/{name}.txt" for name in "abc"), text=ROW)
+    with pytest.raises(ValueError, match="have no image of their name: put the images"):
+        load(tmp_path)
+
+
+def test_a_list_of_images_without_txt_files_is_no_yolo(tmp_path):
+    put(tmp_path, "images/0.png")
+    put(tmp_path, "test_images.txt", text="images/0.png\n")
+    put(tmp_path, "boxes.csv", text="Filename,ball_x1,ball_y1\n0.png,1,2\n")
+    with pytest.raises(ValueError, match="No dataset was found.*'ball_x1'"):
+        load(tmp_path)
+
+
+def test_tasks_whose_names_differ_in_the_split_and_a_number_are_splits(tmp_path):
+    for name in ("474_fire_val", "475_fire_train"):
+        put(tmp_path, f"{name}/{name}.jpg")
+        put(tmp_path, f"{name}/instances.json", text=coco(f"{name}.jpg"))
+    assert loaded(tmp_path)[0] == {
+        "val": ["474_fire_val.jpg"],
+        "train": ["475_fire_train.jpg"],
+    }
+
+
+def test_a_yaml_file_that_is_a_pointer_of_git_lfs_is_named(tmp_path):
+    yolo(tmp_path, classes=None)
+    put(tmp_path, "custom.yaml", text="version https://git-lfs.github.com/spec/v1\n")
+    with pytest.warns(UserWarning, match=r"custom\.yaml' is a pointer of Git LFS"):
+        load(tmp_path)

@@ -235,7 +235,7 @@ def splits_in_names(names: Iterable[str]) -> dict[str, str]:
     families = collections.defaultdict(dict)
     for name in names:
         if found[name] is None and (split := split_word_in(name)):
-            others = [w.lower() for w in _words_of(name)]
+            others = [w.lower() for w in _words_of(name) if not w.isdecimal()]
             others = [w for w in others if not _SPLIT_WORD.fullmatch(w)]
             families[tuple(others)][name] = split
     for family in families.values():

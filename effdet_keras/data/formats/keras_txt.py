@@ -1,4 +1,7 @@
-"""`_annotations.txt` with a line for each image, of Roboflow's "Keras TXT": read."""
+"""Text files with a line for each image, of ports of Keras' YOLOv3: read.
+
+Roboflow calls them "Keras TXT".
+"""
 
 from __future__ import annotations
 
@@ -13,16 +16,22 @@ from effdet_keras.data.dataset import DetectionDataset
 from effdet_keras.data.formats import reading
 from effdet_keras.data.formats.annotation_files import (
     Objects,
+    head_of,
     numbers_of,
     read_path,
     readers_by_split,
 )
+from effdet_keras.data.formats.dataset_files import split_word_in
 from effdet_keras.data.formats.image_paths import ImageLocator
 from effdet_keras.data.formats.label_map import ClassNames
 from effdet_keras.data.problems import Problems
 
 _NAME, _CLASSES = "_annotations.txt", "_classes.txt"
+_CLASS_FILES = (_CLASSES, "classes.txt", "model_data/classes.txt")
 _BOX = re.compile(r"[^\s,]+(?:,[^\s,]*)+")  # no name of an image, as it has commas
+
+# Of a line in a file of another name: the end of an image's name, and a box.
+_ROW = re.compile(rb"\.\w{2,5}\s+\d[\d.]*(?:,\d[\d.]*){4}\s")
 
 
 def from_keras_txt(
@@ -37,11 +46,13 @@ def from_keras_txt(
 
     A line is `a.jpg left,top,right,bottom,class left,top,...`, in pixels; the classes
     count from 0 in `_classes.txt`, which has a name in each line. Roboflow's exports
-    for YOLOv4 and other ports of Keras' YOLOv3 are the same.
+    for YOLOv4 are the same, and so are the lists of Keras' YOLOv3 and its ports, such
+    as `train.txt` or `2007_train.txt`, with `classes.txt` beside them or in
+    `model_data`.
 
     Args:
-        path: the `_annotations.txt`, or a folder that holds it, or one with a folder
-            for each split that holds one.
+        path: the file, or a folder that holds it, or one with a folder for each split
+            that holds one.
         split: name of a split of a folder, such as "train". None reads the only one.
         image_dir: folder of the images. None looks beside the file.
         class_names, on_error: as for `load`.
@@ -76,10 +87,15 @@ def from_keras_txt(
 
 
 def keras_txt_readers(path: Any) -> dict[str, Callable]:
-    """Finds `_annotations.txt`: dict from split to the function that reads it."""
-    return readers_by_split(
-        _read_file, path, (".txt",), lambda file: file.name == _NAME
-    )
+    """Finds such files: dict from split to the function that reads each."""
+    return readers_by_split(_read_file, path, (".txt",), _is_known)
+
+
+def _is_known(file):
+    """Whether a file is called as Roboflow's, or after a split, and has such lines."""
+    if file.name == _NAME:
+        return True
+    return bool(split_word_in(file.stem) and _ROW.search(head_of(file, 10_000) + b"\n"))
 
 
 def _read_file(path, *, image_dir=None, class_names=None, on_error="raise"):
@@ -98,8 +114,9 @@ def _read_file(path, *, image_dir=None, class_names=None, on_error="raise"):
 
 
 def _class_list(path):
-    """The names of the classes, from the file beside, or one folder above."""
-    places = [folder / _CLASSES for folder in (path.parent, path.parent.parent)]
+    """The names of the classes, from a file beside, or one folder above."""
+    folders = path.parent, path.parent.parent
+    places = [folder / name for folder in folders for name in _CLASS_FILES]
     file = next(filter(is_file, places), None)
     if file is None:
         raise FileNotFoundError(

@@ -89,6 +89,10 @@ def numbered_classes(known, class_names, found, *, are_category_ids):
     return names, keys if ids is None or are_category_ids else ids, keys
 
 
+class NoClassError(InvalidValueError):
+    """No object was found in a split, and nothing else names the classes."""
+
+
 def make_dataset(
     found: Sequence[Found],
     classes: tuple,
@@ -109,7 +113,7 @@ def make_dataset(
         text = f"{problems.reader} found no object: pass `class_names`"
         if left_out:
             text += f", or repair what was left out: {describe_problems(left_out)}"
-        raise InvalidValueError(text)
+        raise NoClassError(text)
     labels = _labels(found, keys, problems)
     records = _records(found, labels, problems, source, image_dir)
     known = [record.labels >= 0 for record in records]

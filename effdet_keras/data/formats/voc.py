@@ -18,7 +18,11 @@ from effdet_keras._internal.whole_files import atomic_folder
 from effdet_keras._internal.yaml_text import read_text
 from effdet_keras.data.dataset import DetectionDataset
 from effdet_keras.data.formats import reading, writing
-from effdet_keras.data.formats.dataset_files import visible_files, visible_folders
+from effdet_keras.data.formats.dataset_files import (
+    split_in_name,
+    visible_files,
+    visible_folders,
+)
 from effdet_keras.data.formats.datumaro import is_labelme_xml
 from effdet_keras.data.formats.label_map import ClassNames
 from effdet_keras.data.problems import Problems
@@ -52,12 +56,12 @@ def from_voc(
     """Reads a dataset in Pascal VOC's format: one xml file per image.
 
     Reads `Annotations/NAME.xml` and `JPEGImages/NAME.jpg` (or another format of
-    images), and for `split` the list `ImageSets/Main/SPLIT.txt`; also `annotations/`
-    (or `annotations/xmls/`) with `images/`, or xml files and images side by side. Only
-    if no image has the name of the xml file, the `filename` in it is used, which is
-    often out of date. Tags may be in upper case or in a name space, the root element
-    may have another name, and a file may hold several `<annotation>`, each with the
-    `filename` of its image.
+    images), and for `split` the list `ImageSets/Main/SPLIT.txt`, or one in `ImageSets`
+    itself; also `annotations/` (or `annotations/xmls/`) with `images/`, or xml files
+    and images side by side. Only if no image has the name of the xml file, the
+    `filename` in it is used, which is often out of date. Tags may be in upper case or
+    in a name space, the root element may have another name, and a file may hold several
+    `<annotation>`, each with the `filename` of its image.
 
     VOC counts pixels from 1 and includes the last: a box from `xmin` to `xmax` covers
     `xmin - 1` to `xmax` here. A box that ends where it begins, or before, is left out,
@@ -123,9 +127,20 @@ def from_voc(
     return reading.make_dataset(found, classes, problems, source=folder)
 
 
+def _image_sets(folder):
+    """The lists of names of images, by the name of the split."""
+    files = (folder / _SETS).glob("*.txt")
+    sets = {path.stem: path for path in sorted(files)}
+    if sets:
+        return sets
+    # Some have no `Main`; other lists there are none of a split.
+    sets = {path.stem: path for path in visible_files(folder / "ImageSets", ".txt")}
+    return {n: p for n, p in sets.items() if split_in_name(n) or n == "trainval"}
+
+
 def _splits_of(folder):
     """The image sets of a VOC folder, without VOC's lists for one class each."""
-    names = {path.stem for path in (folder / _SETS).glob("*.txt")}
+    names = _image_sets(folder).keys()
     return sorted(n for n in names if n.rpartition("_")[2] not in names - {n})
 
 
@@ -177,12 +192,21 @@ def _names(folder, stems, split):
     """The names of the images of a split, in the order of its list."""
     if split is None:
         return sorted(stems)
-    files = {path.stem: path for path in sorted((folder / _SETS).glob("*.txt"))}
+    files = _image_sets(folder)
     split = reading.chosen_split(files, split, folder)
     lines = map(str.strip, read_text(files[split]).splitlines())
-    # A list for one class has a second column, 1 or -1: its images count.
-    listed = [line if line in stems else line.split()[0] for line in lines if line]
-    return list(dict.fromkeys(listed))
+    return list(dict.fromkeys(_name_in(line, stems) for line in lines if line))
+
+
+def _name_in(line, stems):
+    """The name of an image in a line of a list.
+
+    A list for one class has a second column, 1 or -1: its images count. Others have the
+    path of the image.
+    """
+    first = line.split()[0]
+    stem = pathlib.PurePosixPath(line.replace("\\", "/")).stem
+    return next((name for name in (line, first, stem) if name in stems), first)
 
 
 def _images(image_dir):

@@ -8,11 +8,13 @@ from collections.abc import Mapping
 
 import numpy as np
 
+from effdet_keras._internal.remote_path import path_of
 from effdet_keras._internal.whole_files import atomic_folder
 from effdet_keras._internal.yaml_text import to_yaml
 from effdet_keras.data.dataset import DetectionDataset, check_class_names
 from effdet_keras.data.formats import reading, writing, yolo_rows
 from effdet_keras.data.formats.annotation_files import has_other_labels
+from effdet_keras.data.formats.dataset_files import visible_files
 from effdet_keras.data.formats.image_paths import current_root, root_around
 from effdet_keras.data.formats.label_map import ClassNames, requested_classes
 from effdet_keras.data.formats.yolo_layout import (
@@ -26,6 +28,7 @@ from effdet_keras.data.formats.yolo_layout import (
 from effdet_keras.data.problems import Problems
 from effdet_keras.data.record import clip_boxes_xywh
 from effdet_keras.errors import InvalidValueError, check_choice
+from effdet_keras.images import is_lfs_pointer
 
 
 def from_yolo(
@@ -205,10 +208,15 @@ def _note_no_names(names, source, problems):
     if not names:
         return  # an error that says more
     shown = repr(names[0]) if len(names) == 1 else f"{names[0]!r} to {names[-1]!r}"
+    folder = path_of(source) if path_of(source).is_dir() else path_of(source).parent
+    lists = visible_files(folder, ".yaml", ".yml", ".names", ".data")
+    pointer = next((str(file) for file in lists if is_lfs_pointer(file)), None)
+    cure = "Pass `class_names`, or write a classes.txt with a name in each line"
+    if pointer is not None:
+        cure = f"{pointer!r} is a pointer of Git LFS: get the file with `git lfs pull`"
     detail = (
         "no file with the names of the classes was found (data.yaml, classes.txt, "
-        f"obj.names, ...): they are called by their numbers, {shown}. Pass "
-        "`class_names`, or write a classes.txt with a name in each line"
+        f"obj.names, ...): they are called by their numbers, {shown}. {cure}"
     )
     problems.add("classes without names", source, detail)
 

@@ -494,7 +494,8 @@ def _list_layout(path):
         split = split_in_name(file.stem)
         if split is not None and _is_list(file) and _resolves(file, [path]):
             splits[split] = [file]
-    return Layout(path, splits) if splits else None
+    layout = Layout(path, splits)
+    return layout if splits and has_labels(layout) else None
 
 
 def _is_list(file):
@@ -535,6 +536,12 @@ def _folder_layout(path):
             f"{str(files[0])!r} names lists of images, of which none is there: put the "
             "images into its folder, as the lists have them"
         )
+    if layout is None and (texts := _label_files(path)):
+        raise MissingFolderError(
+            f"{count_of(len(texts), 'txt file')} of {str(texts[0].parent)!r} with "
+            f"boxes, such as {texts[0].name!r}, have no image of their name: put the "
+            "images beside them"
+        )
     if layout is None:
         raise FileNotFoundError(
             "`from_yolo` expects a folder with a data.yaml, with `images` and "
@@ -548,6 +555,16 @@ def _folder_layout(path):
     return layout._replace(
         names=names, names_of=names_of, notes=(*layout.notes, *notes)
     )
+
+
+def _label_files(path):
+    """The txt files of a folder, or of one for labels in it, if they hold boxes."""
+    folders = [f for f in visible_folders(path) if f.name.lower() in LABEL_FOLDERS]
+    for folder in (path, *folders):
+        texts = [f for f in visible_files(folder, ".txt") if f.name not in _NAME_FILES]
+        if all(map(_is_label_file, texts[:_LOOKED_AT])):
+            return texts
+    return []
 
 
 def _any_folder_layout(path):
@@ -600,6 +617,7 @@ def _parts_layout(path):
     images = [f for f in images if _has_image(f) or f.name == "images"]
     pairs = {}
     if labels and not images:  # of any name, if their files have the same names
+        labels = [folder for folder in labels if not _has_own_images(folder)]
         others = [folder for folder in folders if folder not in labels]
         pairs = {f: label for f in others for label in labels if _are_pair(f, label)}
         images = list(pairs)[:1]
@@ -633,6 +651,19 @@ def _note_of_beside(folder, images, splits):
         "meant into one of these folders"
     )
     return ("images beside splits", str(folder), detail)
+
+
+def _has_own_images(labels):
+    """Whether most txt files of a folder have their images beside them."""
+    return _flat_layout(labels) is not None and _share_with_image(labels) > 0.5
+
+
+def _share_with_image(folder):
+    """The share of the txt files in a folder that have an image of their name there."""
+    names = names_in(folder)[1]
+    images = {n.rpartition(".")[0] for n in names if n.lower().endswith(IMAGE_SUFFIXES)}
+    texts = [n[:-4] for n in names if n.endswith(".txt") and n not in _NAME_FILES]
+    return sum(name in images for name in texts) / max(len(texts), 1)
 
 
 def _are_pair(images, labels):
@@ -798,7 +829,7 @@ def _scattered_layout(path):
     """
     root = current_root(path)
     folders = [f for f in visible_folders(path) if f.name.lower() in _BOXES_ALONE]
-    folders = [f for f in folders if _has_labels(f)]
+    folders = [f for f in folders if _has_labels(f) and not _has_own_images(f)]
     if not folders or root is None or is_remote(root):
         return None
     index = ImageIndex(root)

@@ -46,3 +46,21 @@ def test_names_of_the_classes_are_needed(tmp_path):
     write(tmp_path, "a.png 5,2,25,12,1\n", classes=None)
     with pytest.raises(FileNotFoundError, match=r"_classes\.txt', which is missing"):
         from_keras_txt(tmp_path)
+
+
+@pytest.mark.parametrize("names", ["classes.txt", "model_data/classes.txt"])
+def test_lists_of_keras_yolo3(tmp_path, names):
+    for name in ("a.png", "b.png"):
+        save_image(tmp_path / "images" / name)
+    row = "images/a.png 5,2,25,12,1 0,0,4,8,0\n"
+    (tmp_path / "2007_train.txt").write_text("images/b.png\n" + row)
+    (tmp_path / "2007_test.txt").write_text("images/b.png 5,2,25,12,1")
+    (tmp_path / names).parent.mkdir(exist_ok=True)
+    (tmp_path / names).write_text("dog\ncat\n")
+    splits = data.load_splits(tmp_path)
+    assert {name: len(dataset) for name, dataset in splits.items()} == {
+        "test": 1,
+        "train": 2,
+    }
+    assert splits["train"].class_names == ("dog", "cat")
+    np.testing.assert_array_equal(splits["train"].records[1].labels, [1, 0])

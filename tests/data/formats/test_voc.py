@@ -7,7 +7,7 @@ import pytest
 from PIL import Image
 from support.small_datasets import save_image
 
-from effdet_keras.data import from_arrays, from_voc, write_csv, write_voc
+from effdet_keras.data import from_arrays, from_voc, load_splits, write_csv, write_voc
 
 
 def write_xml(path, objects, size=(30, 40), filename="stale.jpg"):
@@ -219,3 +219,16 @@ def test_names_that_a_format_would_change_are_refused(tmp_path, name, write):
     with pytest.raises(ValueError, match="cannot store names of classes"):
         write(dataset, tmp_path / "set")
     assert not (tmp_path / "set").exists()
+
+
+@pytest.mark.parametrize("line", ["{}", "{}.jpg", "JPEGImages/{}.jpg", r"F:\x\{}.png"])
+def test_lists_may_lie_in_image_sets_itself_and_have_paths(folder, line):
+    (folder / "ImageSets" / "Main" / "train.txt").unlink()
+    for split, name in (("trainval", "a"), ("test", "c")):
+        (folder / "ImageSets" / f"{split}.txt").write_text(line.format(name))
+    (folder / "ImageSets" / "colors.txt").write_text("red\n")
+    splits = load_splits(folder)
+    assert {s: [r.source_id for r in d.records] for s, d in splits.items()} == {
+        "test": ["c"],
+        "trainval": ["a"],
+    }
