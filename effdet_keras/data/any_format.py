@@ -181,9 +181,11 @@ def load(
         '/...' is COCO json: splits train, valid
         ['train', 'valid']
     """
-    found = find(path, format)
-    split = chosen_split(found.readers, split, path)
-    dataset = _read(found, [split], class_names, on_error, masks, unlabelled)[split]
+    with listing_once():
+        found = find(path, format)
+        split = chosen_split(found.readers, split, path)
+        options = class_names, on_error, masks, unlabelled
+        dataset = _read(found, [split], *options)[split]
     if found.format == "yolo":
         _tell_of_one_folder(found, split)
     return dataset
@@ -215,11 +217,12 @@ def load_splits(
 
     Example: see `load`.
     """
-    found = find(path, format)
-    splits = dict.fromkeys(found.readers)
-    if {"train", "val"} <= splits.keys():
-        splits.pop("trainval", None)
-    datasets = _read(found, splits, class_names, on_error, masks, unlabelled)
+    with listing_once():
+        found = find(path, format)
+        splits = dict.fromkeys(found.readers)
+        if {"train", "val"} <= splits.keys():
+            splits.pop("trainval", None)
+        datasets = _read(found, splits, class_names, on_error, masks, unlabelled)
     datasets = _without_whole(datasets, found)
     return _tell_of_shared(_with_same_classes(datasets), path)
 

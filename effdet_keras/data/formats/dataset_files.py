@@ -50,7 +50,8 @@ _listings: contextvars.ContextVar[dict | None] = contextvars.ContextVar(
 @contextlib.contextmanager
 def listing_once() -> Iterator[None]:
     """Context in which a folder is listed once, however many readers look into it."""
-    token = _listings.set({})
+    known = _listings.get()
+    token = _listings.set({} if known is None else known)
     try:
         yield
     finally:
