@@ -71,6 +71,7 @@ KINDS = {
     "lists of class names": Kind(Severity.NOTE, "read by them as it says", True),
     "missing split": Kind(Severity.WARNING, "left out", True),
     "other yaml file": Kind(Severity.WARNING, "not read", True),
+    "other label map": Kind(Severity.WARNING, "not read", True),
     "number of classes": Kind(Severity.WARNING, "the names count", True),
     "shared images": Kind(
         Severity.WARNING, "trained on and evaluated on, as it says", True
