@@ -38,7 +38,7 @@ from effdet_keras.data.formats.label_map import (
 from effdet_keras.data.problems import Problems
 from effdet_keras.data.record import pixels_of_shape
 from effdet_keras.errors import InvalidValueError, require
-from effdet_keras.images import EncodedImage
+from effdet_keras.images import LFS_CURE, EncodedImage, is_lfs_pointer
 from effdet_keras.labels import category_ids_or_default
 
 _LABEL_MAP = "label_map.pbtxt"
@@ -415,8 +415,10 @@ def pattern_readers(pattern: str) -> dict[str, Callable]:
 # --- The names of TFRecord files: splits, and shards such as `-00000-of-00002`.
 
 _SUFFIX, _NUMBER = r"\.(?:tfrecords?|tfrec|record)", r"-\d{1,9}-of-\d{1,9}"
+# Without the checkpoints of TensorFlow, such as `model.ckpt.data-00000-of-00001`.
 _SHARD = re.compile(
-    rf"(?P<split>.+?)(?:{_SUFFIX}{_NUMBER}|{_NUMBER}{_SUFFIX}|{_NUMBER}|{_SUFFIX})"
+    r"(?P<split>.+?)"
+    rf"(?:{_SUFFIX}{_NUMBER}|{_NUMBER}{_SUFFIX}|(?<!\.data){_NUMBER}|{_SUFFIX})"
 )
 
 
@@ -675,6 +677,8 @@ def read_records(path):
             yield offset, data
             offset += len(data) + _TAIL + _HEAD
     except tf.errors.DataLossError as error:
+        if is_lfs_pointer(path):
+            raise InvalidValueError(f"it {LFS_CURE}") from error
         raise InvalidValueError(
             f"it is cut, damaged or compressed ({error.message}). Images are read by "
             "their place in the file: write it without compression"

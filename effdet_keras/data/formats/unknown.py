@@ -14,7 +14,7 @@ from effdet_keras.data.formats.annotation_files import (
 )
 from effdet_keras.data.formats.csv import read_lines
 from effdet_keras.data.formats.dataset_files import is_visible, walk
-from effdet_keras.images import is_lfs_pointer
+from effdet_keras.images import LFS_CURE, is_lfs_pointer
 
 _SHOWN = 3  # files of a folder
 _MOST_KEYS = 8
@@ -164,7 +164,7 @@ def _cure_of(file):
         return cure
     try:
         if is_lfs_pointer(file):
-            return "is a pointer of Git LFS: get the files with `git lfs pull`"
+            return LFS_CURE
         if name.endswith(".xml") and b"<dataset>" in head_of(file, 300):
             return (
                 "is of dlib's imglab: convert it to csv with the columns filename, "

@@ -207,6 +207,15 @@ def test_names_of_shards_and_patterns(tmp_path, name):
         assert len(dataset) == (2 if files == [path, path] else 1)
 
 
+@pytest.mark.parametrize("name", ["model.ckpt.data", "variables.data"])
+def test_checkpoints_of_tensorflow_are_no_records(tmp_path, name):
+    (tmp_path / f"{name}-00000-of-00001").write_bytes(b"weights")
+    assert tfrecord_splits(tmp_path) == {}
+    path = write_shard(tmp_path, features(png(tmp_path)), name="data-00000-of-00001")
+    assert tfrecord_splits(tmp_path) == {"train": [str(path)]}
+    assert len(load(tmp_path)) == 1
+
+
 @pytest.mark.parametrize("files", ["no-*", ""])
 def test_nothing_found(tmp_path, files):
     with pytest.raises(FileNotFoundError, match="where there are none"):
@@ -404,6 +413,10 @@ def test_offsets_point_at_the_images_even_if_their_head_repeats(tmp_path):
         (lambda data: data[:-9], "a.tfrecord: it is cut, damaged or compressed"),
         (lambda data: b"no records but some text", "a.tfrecord: it is cut"),
         (gzip.compress, "a.tfrecord: .*without compression"),
+        (
+            lambda data: b"version https://git-lfs.github.com/spec/v1\nsize 9\n",
+            "a.tfrecord: it is a pointer of Git LFS: .*`git lfs pull`",
+        ),
     ],
 )
 def test_damaged_files_are_named(tmp_path, damage, message):
