@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import enum
 import warnings
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 from effdet_keras.errors import InvalidValueError, check_choice, printable
@@ -162,12 +162,21 @@ class Problems:
         self.add(kind, file, detail)
         self._notes.append(self._found[-1])
 
-    def finish(self) -> tuple[Problem, ...]:
-        """Raises or warns of what was found."""
+    def finish(
+        self, find_images: Callable[[], str] | None = None
+    ) -> tuple[Problem, ...]:
+        """Raises or warns of what was found.
+
+        Args:
+            find_images: says where missing images may be; "" if it knows no place.
+        """
         errors = [p for p in self._found if p.severity is Severity.ERROR]
         if errors and self._on_error == "raise":
             missing = all(p.kind == "missing image" for p in errors)
             where = "Is the image folder right? " if missing else ""
+            if find_images and any(p.kind == "missing image" for p in errors):
+                hint = find_images()
+                where += f"{hint}. " if hint else ""
             raise (FileNotFoundError if missing else InvalidValueError)(
                 f"{self.reader} found {describe_problems(errors)}. {where}Repair "
                 'this, or pass on_error="skip" to leave it out'

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import collections
 import dataclasses
+import functools
 import os
 import reprlib
 from collections.abc import Iterable, Sequence
@@ -117,7 +118,8 @@ def make_dataset(
     records = _check_boxes(records, problems, source)
     if not keep_unusable:
         records = usable_only(records)
-    problems = problems.finish()
+    archives = functools.partial(dataset_files.describe_archives, current_root(source))
+    problems = problems.finish(archives)
     return DetectionDataset(records, names, category_ids, problems=problems)
 
 

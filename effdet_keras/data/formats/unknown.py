@@ -11,7 +11,7 @@ from effdet_keras._internal.remote_path import local_copy
 from effdet_keras._internal.whole_files import is_remote
 from effdet_keras.data.formats.annotation_files import head_of
 from effdet_keras.data.formats.csv import read_lines
-from effdet_keras.data.formats.dataset_files import NO_DATA_FOLDERS, walk
+from effdet_keras.data.formats.dataset_files import ARCHIVES, NO_DATA_FOLDERS, walk
 from effdet_keras.data.formats.image_paths import ANNOTATION_FOLDERS
 from effdet_keras.images import IMAGE_SUFFIXES, LFS_CURE, is_lfs_pointer
 
@@ -140,10 +140,9 @@ def _listed(names):
 
 # --- Files that hold or stand for data, and how to get at it.
 
-_ARCHIVES = (".zip", ".rar", ".7z", ".tar", ".tgz", ".tar.gz", ".tar.bz2", ".tar.xz")
 _ANNOTATIONS = ".json .jsonl .csv .tsv .txt .xml .yaml .parquet .tfrecord .record"
 # Weights and the like are pointers of Git LFS as well, and no data.
-_MAYBE_POINTERS = (*IMAGE_SUFFIXES, *_ANNOTATIONS.split(), *_ARCHIVES)
+_MAYBE_POINTERS = (*IMAGE_SUFFIXES, *_ANNOTATIONS.split(), *ARCHIVES)
 _OTHERS = {
     ".dvc": "stands for data that are elsewhere: get them with `dvc pull`",
     ".mat": "is MATLAB's: write the boxes of a groundTruth as a table with the columns "
@@ -184,7 +183,7 @@ def _cure_of(file):
     try:
         if name.endswith(_MAYBE_POINTERS) and is_lfs_pointer(file):
             return LFS_CURE
-        if name.endswith(_ARCHIVES):
+        if name.endswith(ARCHIVES):
             return "is an archive: unpack it"
         if file.suffix.lower() in _OTHERS:
             return _OTHERS[file.suffix.lower()]

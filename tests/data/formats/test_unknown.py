@@ -120,3 +120,25 @@ def test_an_image_that_is_a_pointer_of_git_lfs_is_told(tmp_path):
     (tmp_path / "classes.txt").write_text("cat")
     with pytest.raises(ValueError, match="a.jpg.*pointer of Git LFS: get the file"):
         load(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("names", "message"),
+    [
+        (["train_images.tar"], "may be in '.*train_images.tar': unpack it"),
+        (
+            ["data/images.rar", "b.7z"],
+            r"may be in '.*b.7z', '.*images.rar': unpack the",
+        ),
+        (["models/weights.zip"], r"folder right\? Repair this"),
+    ],
+)
+def test_archives_that_may_have_the_missing_images_are_told(tmp_path, names, message):
+    for name in names:
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_bytes(b"PK")
+    row = "filename,width,height,class,xmin,ymin,xmax,ymax\na.png,40,20,cat,1,2,3,4\n"
+    (tmp_path / "train.csv").write_text(row)
+    for place in (tmp_path, tmp_path / "train.csv"):
+        with pytest.raises(FileNotFoundError, match=message):
+            load(place)
