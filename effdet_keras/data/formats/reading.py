@@ -106,8 +106,13 @@ def make_dataset(
     """
     names, category_ids, keys = classes
     if not names:
-        left_out = [p for p in problems.finish() if p.severity is Severity.ERROR]
+        told = problems.finish()
+        left_out = [p for p in told if p.severity is Severity.ERROR]
+        without_box = [p for p in told if p.kind == "unread shape"]
         text = f"{problems.reader} found no object: pass `class_names`"
+        if without_box:
+            shapes = describe_problems(without_box)
+            text = f"{problems.reader} found {shapes}. These have no boxes: draw boxes"
         if left_out:
             text += f", or repair what was left out: {describe_problems(left_out)}"
         raise InvalidValueError(text)
