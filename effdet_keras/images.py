@@ -35,6 +35,7 @@ _HEIF_SUFFIXES = (".heic", ".heif", ".hif")
 
 EXIF_ORIENTATION = 0x0112  # the EXIF tag; values 5 to 8 swap height and width
 _LFS_POINTER = b"version https://git-lfs"
+LFS_CURE = "is a pointer of Git LFS: get the files with `git lfs pull`"
 _NO_DATA = 1e30  # no float image has such numbers but for pixels without a value
 _TIFF_SIZE = (256, 257)  # the TIFF tags of width and height
 _SIXTEEN_BIT = ("I", "I;16", "I;16L", "I;16B", "I;16N")  # Pillow's grey 16-bit modes
@@ -137,7 +138,7 @@ def _opened(source, caller):
         if not can_be_known:
             cure = '. HEIF images need: pip install "effdet-keras[heif]"'
         elif is_lfs_pointer(file):
-            cure = ". It is a pointer of Git LFS: get the file with `git lfs pull`"
+            cure = f". It {LFS_CURE}"
         raise InvalidValueError(
             f"`{caller}` expects an image that Pillow can decode. "
             f"Received: path={name!r} ({error}){cure}"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import enum
 import warnings
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 from effdet_keras.errors import InvalidValueError, check_choice, printable
@@ -71,6 +71,7 @@ KINDS = {
     "lists of class names": Kind(Severity.NOTE, "read by them as it says", True),
     "missing split": Kind(Severity.WARNING, "left out", True),
     "other yaml file": Kind(Severity.WARNING, "not read", True),
+    "other label map": Kind(Severity.WARNING, "not read", True),
     "number of classes": Kind(Severity.WARNING, "the names count", True),
     "shared images": Kind(
         Severity.WARNING, "trained on and evaluated on, as it says", True
@@ -161,12 +162,21 @@ class Problems:
         self.add(kind, file, detail)
         self._notes.append(self._found[-1])
 
-    def finish(self) -> tuple[Problem, ...]:
-        """Raises or warns of what was found."""
+    def finish(
+        self, find_images: Callable[[], str] | None = None
+    ) -> tuple[Problem, ...]:
+        """Raises or warns of what was found.
+
+        Args:
+            find_images: says where missing images may be; "" if it knows no place.
+        """
         errors = [p for p in self._found if p.severity is Severity.ERROR]
         if errors and self._on_error == "raise":
             missing = all(p.kind == "missing image" for p in errors)
             where = "Is the image folder right? " if missing else ""
+            if find_images and any(p.kind == "missing image" for p in errors):
+                hint = find_images()
+                where += f"{hint}. " if hint else ""
             raise (FileNotFoundError if missing else InvalidValueError)(
                 f"{self.reader} found {describe_problems(errors)}. {where}Repair "
                 'this, or pass on_error="skip" to leave it out'

@@ -66,9 +66,9 @@ def from_cvat(
     Reads boxes, rotated ones too, outlines (`polygon`), ellipses and masks of each
     image; what is not upright becomes the upright box around it, and rotated boxes are
     counted in a note. Lines, points, cuboids and skeletons are left out, with a
-    warning. Tags are no boxes. Of a video, the frames are read that were exported with
-    it: `frame_000000.png`, ...; consecutive ones are alike, so do not split them by
-    chance.
+    warning. Tags are no boxes: they are told where there is nothing else. Of a video,
+    the frames are read that were exported with it: `frame_000000.png`, ...; consecutive
+    ones are alike, so do not split them by chance.
 
     Args:
         path: the `annotations.xml`, or a folder that holds it.
@@ -124,6 +124,8 @@ def from_cvat(
         _found(image, locators[image.get("subset") or split], problems, rotated, masks)
         for image in images
     ]
+    if not any(image.classes for image in found):
+        _tell_of_tags(images, problems)
     note_rotated(problems, path.name, rotated)
     classes = class_order(_labels(root, found), found)
     classes = reading.named_classes(classes, class_names)
@@ -234,6 +236,14 @@ def _found(image, locator, problems, rotated, masks):
         image_size=reading.check_size(*size),
         shapes=tuple(objects.shapes) if masks else None,
     )
+
+
+def _tell_of_tags(images, problems):
+    """Adds a problem of each tag, where images have nothing else."""
+    for image in images:
+        for tag in image.findall("tag"):
+            detail = f"tag {tag.get('label')!r} of the whole image"
+            problems.add("unread shape", image.get("name", ""), detail)
 
 
 # --- The shapes of CVAT.

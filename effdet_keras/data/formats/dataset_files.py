@@ -152,6 +152,32 @@ def _is_new(link, seen):
     return target != link.parent.resolve()
 
 
+ARCHIVES = (".zip", ".rar", ".7z", ".tar", ".tgz", ".tar.gz", ".tar.bz2", ".tar.xz")
+_ARCHIVE_DEPTH = 3  # folders below that of a dataset, in which archives are looked for
+
+
+def describe_archives(folder: Any) -> str:
+    """Says which archives below a folder may have images that are missing.
+
+    Args:
+        folder: path, or None where it is not known; of addresses nothing is said.
+
+    Returns:
+        A sentence; "" without an archive.
+    """
+    if folder is None or is_remote(folder):
+        return ""
+    found = []
+    for place, folders, files in walk(folder, depth=_ARCHIVE_DEPTH):
+        folders[:] = [name for name in folders if name.lower() not in NO_DATA_FOLDERS]
+        found += [place / name for name in files if name.lower().endswith(ARCHIVES)]
+    if not found:
+        return ""
+    names = ", ".join(repr(str(file)) for file in found[:3])
+    names += ", ..." if len(found) > 3 else ""
+    return f"The images may be in {names}: unpack {'it' if len(found) == 1 else 'them'}"
+
+
 # --- The split that the name of a file or folder stands for.
 
 ONE_SPLIT = "train"  # the name of a dataset that is not divided

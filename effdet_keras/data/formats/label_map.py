@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import os
 import pathlib
@@ -34,14 +35,16 @@ NAMED_LABEL_MAPS = {
 }
 
 
-def label_map_of(label_map: Mapping[int, str] | str | os.PathLike) -> dict[int, str]:
-    """Returns a label map, however it is given."""
+def label_map_of(
+    label_map: Mapping[int, str] | str | os.PathLike, *, drop_zero: bool = False
+) -> dict[int, str]:
+    """Returns a label map, however it is given; `drop_zero` as in `read_label_map`."""
     if isinstance(label_map, Mapping):
-        return _checked(label_map.items())
+        return _checked(label_map.items(), drop_zero)
     if isinstance(label_map, str) and label_map in NAMED_LABEL_MAPS:
         return dict(NAMED_LABEL_MAPS[label_map])
     if os.path.isfile(label_map):
-        return read_label_map(label_map)
+        return read_label_map(label_map, drop_zero=drop_zero)
     raise InvalidValueError(
         f"A label map must be a dict from category id to name, one of "
         f"{list(NAMED_LABEL_MAPS)}, or the path of a .pbtxt, .json or .yaml file. "
@@ -77,13 +80,28 @@ def ids_of_classes(
     return extend_category_ids(class_names, id_of)
 
 
-def read_label_map(path: str | os.PathLike) -> dict[int, str]:
-    """The names in a .json or .yaml of google/automl's, or a .pbtxt, from id 1."""
+_NAME_KEYS = ("display_name", "name")  # of an item of a .pbtxt
+
+
+def read_label_map(
+    path: str | os.PathLike,
+    *,
+    drop_zero: bool = False,
+    name_keys: Sequence[str] = _NAME_KEYS,
+) -> dict[int, str]:
+    """The names in a .json or .yaml of google/automl's, or a .pbtxt, from id 1.
+
+    Args:
+        path: of the file.
+        drop_zero: whether id 0 is the background, by whatever name it has.
+        name_keys: of an item of a .pbtxt, its name is the first of these that it has.
+    """
     path = pathlib.Path(path)
     read = {".json": _json_pairs, ".yaml": _yaml_pairs, ".yml": _yaml_pairs}
-    read_pairs = read.get(path.suffix.lower(), _text_pairs)
+    read_items = functools.partial(_text_pairs, name_keys=name_keys)
+    read_pairs = read.get(path.suffix.lower(), read_items)
     try:
-        return _checked(read_pairs(read_text(path)))
+        return _checked(read_pairs(read_text(path)), drop_zero)
     except (ValueError, TypeError, AttributeError) as error:
         raise InvalidValueError(
             "A label map must be items { id: 1 name: 'cat' } in a .pbtxt, "
@@ -92,11 +110,11 @@ def read_label_map(path: str | os.PathLike) -> dict[int, str]:
         ) from error
 
 
-def _checked(pairs):
+def _checked(pairs, drop_zero=False):
     """A label map of pairs, in the order of the ids, without the background."""
     given = list(pairs)
     pairs = [(_category_id(number), name) for number, name in given]
-    pairs = [pair for pair in pairs if pair != (0, "background")]
+    pairs = [(i, n) for i, n in pairs if i or not (drop_zero or n == "background")]
     are_pairs = all(n > 0 and isinstance(name, str) and name for n, name in pairs)
     names = dict(sorted(pairs)) if are_pairs else {}
     is_right = are_pairs and len(names) == len(set(names.values())) == len(pairs)
@@ -134,12 +152,12 @@ def _yaml_pairs(text):
     return content.get("label_map", content).items()
 
 
-def _text_pairs(text):
+def _text_pairs(text, name_keys):
     """The `(id, name)` of each item of the TF Object Detection API's text."""
     pairs = []
     for item in parse(text).fields.get("item", ()):
         values = {key: values[-1] for key, values in item.fields.items()}
-        name = values.get("display_name") or values.get("name")
+        name = next((values[key] for key in name_keys if values.get(key)), None)
         if name is None or "id" not in values:
             raise InvalidValueError(f"an item with the values {values}")
         pairs.append((values["id"], name))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import collections
 import dataclasses
+import functools
 import os
 import reprlib
 from collections.abc import Iterable, Sequence
@@ -109,8 +110,13 @@ def make_dataset(
     """
     names, category_ids, keys = classes
     if not names:
-        left_out = [p for p in problems.finish() if p.severity is Severity.ERROR]
+        told = problems.finish()
+        left_out = [p for p in told if p.severity is Severity.ERROR]
+        without_box = [p for p in told if p.kind == "unread shape"]
         text = f"{problems.reader} found no object: pass `class_names`"
+        if without_box:
+            shapes = describe_problems(without_box)
+            text = f"{problems.reader} found {shapes}. These have no boxes: draw boxes"
         if left_out:
             text += f", or repair what was left out: {describe_problems(left_out)}"
         raise NoClassError(text)
@@ -121,7 +127,8 @@ def make_dataset(
     records = _check_boxes(records, problems, source)
     if not keep_unusable:
         records = usable_only(records)
-    problems = problems.finish()
+    archives = functools.partial(dataset_files.describe_archives, current_root(source))
+    problems = problems.finish(archives)
     return DetectionDataset(records, names, category_ids, problems=problems)
 
 

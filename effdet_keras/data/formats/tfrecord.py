@@ -38,7 +38,7 @@ from effdet_keras.data.formats.label_map import (
 from effdet_keras.data.problems import Problems
 from effdet_keras.data.record import pixels_of_shape
 from effdet_keras.errors import InvalidValueError, require
-from effdet_keras.images import EncodedImage
+from effdet_keras.images import LFS_CURE, EncodedImage, is_lfs_pointer
 from effdet_keras.labels import category_ids_or_default
 
 _LABEL_MAP = "label_map.pbtxt"
@@ -64,8 +64,10 @@ def from_tfrecord(
     needed; so the files must not be compressed.
 
     The labels in the files are the `category_ids`. Their names come from `label_map`,
-    or else from the one `.pbtxt` beside the files, or else from the `class/text` of the
-    objects. Without any of these they are `class_names` in order, or else "1", "2", ...
+    or else from a `.pbtxt` beside the files that agrees with the `class/text` of the
+    objects, or else from these texts, with a warning that names a map that does not
+    agree. Where objects have no texts, there must be one `.pbtxt`. Without any of these
+    they are `class_names` in order, or else "1", "2", ...
     Where labels count from 0, as VoTT writes them, the `class/text` decides.
 
     Args:
@@ -108,11 +110,14 @@ def from_tfrecord(
         text = f"{len(empty)} of {len(paths)} files are empty, such as {empty[0]!r}"
         warnings.warn(f"{problems.reader}: {text}", stacklevel=2)
     folders = {pathlib.Path(path).parent for path in paths}
-    names = _read_label_maps(folders) if label_map is None else label_map_of(label_map)
-    texts = _ClassTexts({}, {})
+    names = {} if label_map is None else label_map_of(label_map, drop_zero=True)
+    texts = _ClassTexts({}, set(), {})
     read_image = functools.partial(_read_image, texts=texts, masks=masks)
     found = read_examples(paths, "image/encoded", read_image, problems)
-    names = _number_from_one(found, texts.of_objects, names)
+    if label_map is None:
+        has_zero = any(0 in image.classes for image in found)
+        names = _names_of_label_map(folders, texts.pairs, not has_zero, problems)
+    names = _number_from_one(found, texts, names)
     classes = reading.numbered_classes(
         names or texts.by_label, class_names, found, are_category_ids=True
     )
@@ -121,45 +126,119 @@ def from_tfrecord(
     )
 
 
-def _read_label_maps(folders):
-    """Names of the classes by id, of the label map near the files; or empty."""
-    found = [path for folder in sorted(folders) for path in _label_maps_in(folder)]
-    maps = [read_label_map(path) for path in found]
-    is_one = all(names == maps[0] for names in maps)
-    rule = "There must be one label map beside the files, or pass `label_map`"
-    require(is_one, rule, found=list(map(str, found)))
-    if maps:
-        return maps[0]
-    # Workspaces of the Object Detection API have it in a folder beside.
-    places = [folder.parent / name for folder in folders for name in _MAP_FOLDERS]
-    maps = [read_label_map(path) for place in places for path in _label_maps_in(place)]
-    return maps[0] if maps and all(names == maps[0] for names in maps) else {}
-
-
+# Workspaces of the Object Detection API have the label map in a folder beside.
 _MAP_FOLDERS = ("", "annotations", "data", "label_map", "label_maps", "labels")
+
+
+def _names_of_label_map(folders, pairs, drop_zero, problems):
+    """Names of the classes by id, of the label map of the records; or empty.
+
+    Copies of the Object Detection API have maps of other datasets beside the records:
+    where `class/text` names the classes, only a map that agrees counts.
+    """
+    maps_beside = [
+        path for folder in sorted(folders) for path in _label_maps_in(folder)
+    ]
+    places = {folder.parent / name for folder in folders for name in _MAP_FOLDERS}
+    maps_around = [path for place in sorted(places) for path in _label_maps_in(place)]
+    if not _are_names(pairs):
+        return _only_map(maps_beside, maps_around, drop_zero)
+    others = {}  # the maps that do not fit: why
+    for paths in (maps_beside, maps_around):
+        fitting = []
+        for path in paths:
+            try:
+                fitting.append(_fitting_names(path, pairs, drop_zero))
+            except (ValueError, OSError) as error:
+                others[path] = error
+        if fitting:  # a larger one may be of a dataset that has these classes as well
+            return min(fitting, key=len)
+    if others:
+        path, reason = next(iter(others.items()))
+        detail = (
+            f"{len(others)} label maps do not fit the records, such as {str(path)!r}"
+            if len(others) > 1
+            else f"the label map {str(path)!r} does not fit the records"
+        )
+        detail += f": {reason}. The classes are called as in the records: pass "
+        problems.add("other label map", path, f"{detail}`label_map` for another map")
+    return {}
 
 
 def _label_maps_in(folder):
     return visible_files(folder, ".pbtxt")
 
 
+def _are_names(pairs):
+    """Whether labels have texts, and each of these one of its own."""
+    labels, names = {label for label, _ in pairs}, {text.lower() for _, text in pairs}
+    return len(labels) == len(names) == len({(i, t.lower()) for i, t in pairs}) > 0
+
+
+def _only_map(maps_beside, maps_around, drop_zero):
+    """The names in the one label map beside the records, or else around them."""
+    maps = [read_label_map(path, drop_zero=drop_zero) for path in maps_beside]
+    is_one = all(names == maps[0] for names in maps)
+    rule = "There must be one label map beside the files, or pass `label_map`"
+    require(is_one, rule, found=list(map(str, maps_beside)))
+    maps = maps or [read_label_map(path, drop_zero=drop_zero) for path in maps_around]
+    return maps[0] if maps and all(names == maps[0] for names in maps) else {}
+
+
+def _fitting_names(path, pairs, drop_zero):
+    """The names in a label map, if its names or display names agree with the records.
+
+    Raises:
+        ValueError: That says what does not agree.
+    """
+    maps, errors = [], []
+    for name_keys in (("display_name", "name"), ("name", "display_name")):
+        try:
+            names = read_label_map(path, drop_zero=drop_zero, name_keys=name_keys)
+        except ValueError as error:  # display names of Open Images occur twice
+            errors.append(error)
+        else:
+            maps.append(names)
+    if not maps:
+        raise errors[0]
+    if any(_agrees(names, pairs) or _is_one_more(names, pairs) for names in maps):
+        return maps[0]
+    label, text = next(pair for pair in sorted(pairs) if not _agrees(maps[0], [pair]))
+    there = repr(maps[0][label]) if label in maps[0] else "missing"
+    raise InvalidValueError(f"label {label} is {text!r} in them, and {there} there")
+
+
+def _agrees(names, pairs):
+    """Whether labels and their texts are those of a label map."""
+    return all(names.get(i, "").lower() == text.lower() for i, text in pairs)
+
+
+def _is_one_more(names, pairs):
+    """Whether all numbers of a label map are one more than the labels of these texts.
+
+    So a split without the first class tells that its labels count from 0.
+    """
+    return bool(pairs) and all(names.get(i + 1) == text for i, text in pairs)
+
+
 class _ClassTexts(NamedTuple):
     """What `image/object/class/text` says: names by label, and those of each image."""
 
     by_label: dict
+    pairs: set  # each label with each name that objects of it have
     of_objects: dict  # from the place of an image to the name of each object
 
 
-def _number_from_one(found, texts_of_objects, names):
+def _number_from_one(found, class_texts, names):
     """Numbers the classes from 1 by their names, where labels count from 0.
 
     So VoTT writes them, with a label map that counts from 1. Changes `found`; returns
     the names by number, or `names` as they are where labels do not count from 0.
     """
-    texts = [texts_of_objects[image.place] for image in found]
+    texts = [class_texts.of_objects[image.place] for image in found]
     are_known = all(len(t) == len(i.classes) and all(t) for t, i in zip(texts, found))
     has_zero = any(0 in image.classes for image in found)
-    if not are_known or not (has_zero or _are_one_less(found, texts, names)):
+    if not are_known or not (has_zero or _is_one_more(names, class_texts.pairs)):
         return names
     pairs = zip(np.concatenate([i.classes for i in found]), itertools.chain(*texts))
     number_of = {name: number for number, name in names.items()}
@@ -170,19 +249,6 @@ def _number_from_one(found, texts_of_objects, names):
     for image, own in zip(found, texts):
         image.classes = np.array([number_of[text] for text in own], np.int64)
     return {number: name for name, number in number_of.items()}
-
-
-def _are_one_less(found, texts, names):
-    """Whether all labels are one less than the numbers of the names that objects have.
-
-    So a split without the first class tells that its labels count from 0.
-    """
-    pairs = (
-        (label, text)
-        for image, own in zip(found, texts)
-        for label, text in zip(image.classes.tolist(), own)
-    )
-    return any(texts) and all(names.get(label + 1) == text for label, text in pairs)
 
 
 def _read_image(place, example, texts, masks):
@@ -196,6 +262,8 @@ def _read_image(place, example, texts, masks):
     own = [sys.intern(text) for text in example.texts("image/object/class/text")]
     texts.of_objects[place] = own
     for label, text in zip(labels.tolist(), own):
+        if text:
+            texts.pairs.add((label, text))
         if label > 0 and text:
             texts.by_label.setdefault(label, text)
     return reading.Found(
@@ -347,8 +415,10 @@ def pattern_readers(pattern: str) -> dict[str, Callable]:
 # --- The names of TFRecord files: splits, and shards such as `-00000-of-00002`.
 
 _SUFFIX, _NUMBER = r"\.(?:tfrecords?|tfrec|record)", r"-\d{1,9}-of-\d{1,9}"
+# Without the checkpoints of TensorFlow, such as `model.ckpt.data-00000-of-00001`.
 _SHARD = re.compile(
-    rf"(?P<split>.+?)(?:{_SUFFIX}{_NUMBER}|{_NUMBER}{_SUFFIX}|{_NUMBER}|{_SUFFIX})"
+    r"(?P<split>.+?)"
+    rf"(?:{_SUFFIX}{_NUMBER}|{_NUMBER}{_SUFFIX}|(?<!\.data){_NUMBER}|{_SUFFIX})"
 )
 
 
@@ -607,6 +677,8 @@ def read_records(path):
             yield offset, data
             offset += len(data) + _TAIL + _HEAD
     except tf.errors.DataLossError as error:
+        if is_lfs_pointer(path):
+            raise InvalidValueError(f"it {LFS_CURE}") from error
         raise InvalidValueError(
             f"it is cut, damaged or compressed ({error.message}). Images are read by "
             "their place in the file: write it without compression"

@@ -3,21 +3,25 @@
 from __future__ import annotations
 
 import json
+import re
 import reprlib
 from typing import Any
 
 from effdet_keras._internal.remote_path import local_copy
 from effdet_keras._internal.whole_files import is_remote
-from effdet_keras.data.formats.annotation_files import (
-    annotation_folders,
-    head_of,
-)
+from effdet_keras.data.formats.annotation_files import head_of
 from effdet_keras.data.formats.csv import read_lines
-from effdet_keras.data.formats.dataset_files import is_visible, walk
-from effdet_keras.images import is_lfs_pointer
+from effdet_keras.data.formats.dataset_files import ARCHIVES, NO_DATA_FOLDERS, walk
+from effdet_keras.data.formats.image_paths import ANNOTATION_FOLDERS
+from effdet_keras.images import IMAGE_SUFFIXES, LFS_CURE, is_lfs_pointer
 
 _SHOWN = 3  # files of a folder
+_DEPTH = 3  # folders below the one that is described
 _MOST_KEYS = 8
+# In the name of a file of annotations, and hardly in that of a package or a program.
+_LIKELY = re.compile(
+    r"annot|label|box|object|train|val|test|coco|instance|detect", re.IGNORECASE
+)
 _MAX_BYTES = 1 << 26  # of a json file that is read for a message
 
 # The keys by which a json file is known, and the columns of a csv file.
@@ -46,25 +50,24 @@ def describe_unknown_files(path: Any) -> str:
     """Says which keys or columns the json and csv files have that no reader knows.
 
     Args:
-        path: file, or folder whose files, and those of `annotations` in it, are meant.
+        path: file, or folder whose files are meant, and those up to three folders down.
 
     Returns:
-        A sentence for each of the first three files, and what is known; "" without any.
+        A sentence for each of the three files that are most likely annotations, and
+        what is known; "" without any.
     """
-    files = [path]
-    if path.is_dir():
-        folders = [path, *annotation_folders(path)]
-        files = [file for folder in folders for file in sorted(folder.iterdir())]
+    files = _likely_files(path) if path.is_dir() else [path]
     texts, known = [], {}
     for file in files:
         describe = _DESCRIBE.get(file.suffix.lower())
-        if describe is None or not is_visible(file.name) or not file.is_file():
+        if describe is None:
             continue
         try:
             text, names = describe(file)
         except OSError:  # the note of a reader says why it cannot be read
             continue
-        texts.append(f"{file.name!r} {text}")
+        name = "/".join(file.parts[len(path.parts) :]) or file.name
+        texts.append(f"{name!r} {text}")
         known |= {names[0]: names[1]}
         if len(texts) == _SHOWN:
             break
@@ -73,6 +76,25 @@ def describe_unknown_files(path: Any) -> str:
         for kind, names in known.items()
     ]
     return ". ".join([*texts, *sentences])
+
+
+def _likely_files(folder):
+    """The json and csv files below a folder, those first that may be annotations.
+
+    These have a name, or are in a folder, that says so; and those of folders above come
+    before those of folders below.
+    """
+    found = []
+    for place, folders, names in walk(folder, depth=_DEPTH):
+        folders[:] = [name for name in folders if name.lower() not in NO_DATA_FOLDERS]
+        found += [place / n for n in names if n.lower().endswith(tuple(_DESCRIBE))]
+
+    def rank(file):
+        is_known = file.parent.name.lower() in ANNOTATION_FOLDERS
+        is_likely = is_known or _LIKELY.search(file.name)
+        return not is_likely, len(file.parts), str(file)
+
+    return sorted(found, key=rank)
 
 
 def _describe_json(file):
@@ -118,7 +140,9 @@ def _listed(names):
 
 # --- Files that hold or stand for data, and how to get at it.
 
-_ARCHIVES = (".zip", ".rar", ".7z", ".tar", ".tgz", ".tar.gz", ".tar.bz2", ".tar.xz")
+_ANNOTATIONS = ".json .jsonl .csv .tsv .txt .xml .yaml .parquet .tfrecord .record"
+# Weights and the like are pointers of Git LFS as well, and no data.
+_MAYBE_POINTERS = (*IMAGE_SUFFIXES, *_ANNOTATIONS.split(), *ARCHIVES)
 _OTHERS = {
     ".dvc": "stands for data that are elsewhere: get them with `dvc pull`",
     ".mat": "is MATLAB's: write the boxes of a groundTruth as a table with the columns "
@@ -126,7 +150,6 @@ _OTHERS = {
     ".pickle": "is no format of annotations: write its boxes as csv",
     ".pkl": "is no format of annotations: write its boxes as csv",
 }
-_DEPTH = 3  # folders below the one that is described
 _MAX_FILES = 2000  # looked at
 
 
@@ -157,14 +180,13 @@ def describe_other_files(path: Any) -> str:
 def _cure_of(file):
     """What to do with a file to get the data that it holds or stands for, or None."""
     name = file.name.lower()
-    if name.endswith(_ARCHIVES):
-        return "is an archive: unpack it"
-    cure = _OTHERS.get(file.suffix.lower())
-    if cure is not None:
-        return cure
     try:
-        if is_lfs_pointer(file):
-            return "is a pointer of Git LFS: get the files with `git lfs pull`"
+        if name.endswith(_MAYBE_POINTERS) and is_lfs_pointer(file):
+            return LFS_CURE
+        if name.endswith(ARCHIVES):
+            return "is an archive: unpack it"
+        if file.suffix.lower() in _OTHERS:
+            return _OTHERS[file.suffix.lower()]
         if name.endswith(".xml") and b"<dataset>" in head_of(file, 300):
             return (
                 "is of dlib's imglab: convert it to csv with the columns filename, "

@@ -122,6 +122,20 @@ def test_what_has_no_box_is_counted_in_one_warning(export):
     assert len(dataset.records[0].labels) == 1
 
 
+@pytest.mark.parametrize(
+    ("tag", "message"),
+    [
+        ("tag", "2 unread shapes: a.png: tag 'night' of the whole image; a.png: tag"),
+        ("polyline", "2 unread shapes: a.png: polyline of 'night'; a.png: polyline"),
+    ],
+)
+def test_a_file_without_any_box_says_what_it_has(export, tag, message):
+    shape = f'<{tag} label="night" source="manual" points="1,2;3,4"></{tag}>'
+    path = export(("a.png", "", shape * 2), labels="")
+    with pytest.raises(ValueError, match=f"found {message}.* have no boxes: draw"):
+        from_cvat(path)
+
+
 def test_subsets_of_a_project_are_its_splits(export, capsys):
     folder = export(
         ("a.png", "Train", BOX.format("cat", "")),

@@ -80,3 +80,10 @@ def test_what_cannot_be_read_is_named(tmp_path):
         from_supervisely(tmp_path)
     with pytest.raises(FileNotFoundError, match="no folder with `ann` and `img`"):
         from_supervisely(tmp_path / "img")
+
+
+def test_a_project_of_lines_alone_says_so(tmp_path):
+    write(tmp_path, shape("road", [[1, 2], [9, 4]], "line"))
+    message = r"found 1 unread shape: a\.png\.json: objects\[0\]: line of 'road'.*draw"
+    with pytest.raises(ValueError, match=message):
+        from_supervisely(tmp_path)

@@ -207,6 +207,15 @@ def test_names_of_shards_and_patterns(tmp_path, name):
         assert len(dataset) == (2 if files == [path, path] else 1)
 
 
+@pytest.mark.parametrize("name", ["model.ckpt.data", "variables.data"])
+def test_checkpoints_of_tensorflow_are_no_records(tmp_path, name):
+    (tmp_path / f"{name}-00000-of-00001").write_bytes(b"weights")
+    assert tfrecord_splits(tmp_path) == {}
+    path = write_shard(tmp_path, features(png(tmp_path)), name="data-00000-of-00001")
+    assert tfrecord_splits(tmp_path) == {"train": [str(path)]}
+    assert len(load(tmp_path)) == 1
+
+
 @pytest.mark.parametrize("files", ["no-*", ""])
 def test_nothing_found(tmp_path, files):
     with pytest.raises(FileNotFoundError, match="where there are none"):
@@ -245,12 +254,100 @@ def test_names_of_classes_by_rank(tmp_path):
     dataset = from_tfrecord(path)
     assert dataset.class_names == ("dog", "cat") and dataset.category_ids == (2, 7)
     write_label_map(tmp_path / "x.pbtxt", {2: "Hund", 5: "Kuh", 7: "Katze"})
-    dataset = from_tfrecord(path)
+    dataset = from_tfrecord(path, label_map=tmp_path / "x.pbtxt")
     assert dataset.class_names == ("Hund", "Kuh", "Katze")
     assert dataset.records[0].labels.tolist() == [2, 0]
     (tmp_path / "map.json").write_text(json.dumps({"background": 0, "d": 2, "c": 7}))
     dataset = from_tfrecord(path, label_map=tmp_path / "map.json")
     assert dataset.class_names == ("d", "c") and dataset.category_ids == (2, 7)
+
+
+VOC_MAP = "item { id: 1 name: 'aeroplane' } item { id: 2 name: 'bicycle' }"
+TWO_BENCHES = (  # as the map of Open Images has some display names twice
+    "item { id: 1 name: '/m/1' display_name: 'Bench' }"
+    "item { id: 2 name: '/m/2' display_name: 'Bench' }"
+)
+
+
+def write_named(folder, *names, labels=None):
+    """A record of objects with these names, whose labels count from 1."""
+    folder.mkdir(parents=True, exist_ok=True)
+    labels = range(1, len(names) + 1) if labels is None else labels
+    boxes, texts = [[0.1, 0.1, 0.5, 0.5]] * len(names), [*names]
+    record = features(png(folder), boxes, [*labels], object__class__text=texts)
+    return write_shard(folder, record)
+
+
+def test_label_maps_of_other_datasets_do_not_count(tmp_path):
+    path = write_named(tmp_path / "data", "pawn")
+    for name, text in (("voc", VOC_MAP), ("oid", TWO_BENCHES), ("broken", "item {")):
+        (path.parent / f"{name}.pbtxt").write_text(text)
+    message = "3 label maps do not fit the records, such as .*broken.*pass `label_map`"
+    with pytest.warns(UserWarning, match=message):
+        dataset = from_tfrecord(path)
+    assert dataset.class_names == ("pawn",) and dataset.category_ids == (1,)
+    assert [p.kind for p in dataset.problems] == ["other label map"]
+    own = {1: "pawn", 2: "rook"}
+    for place in (tmp_path, path.parent):  # the folder around, and that of the records
+        write_label_map(place / "own.pbtxt", own)
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            assert from_tfrecord(path).class_names == ("pawn", "rook")
+    write_label_map(path.parent / "larger.pbtxt", {**own, 3: "king"})
+    assert from_tfrecord(path).class_names == ("pawn", "rook")
+
+
+def test_one_label_map_that_does_not_fit_names_no_class(tmp_path):
+    path = write_named(tmp_path, "pawn")
+    (tmp_path / "voc.pbtxt").write_text(VOC_MAP)
+    message = "voc.pbtxt' does not fit .*label 1 is 'pawn' in them, and 'aeroplane'"
+    with pytest.warns(UserWarning, match=message):
+        assert from_tfrecord(path).class_names == ("pawn",)
+    write_named(tmp_path, "pawn", labels=[3])
+    with pytest.warns(UserWarning, match="label 3 is 'pawn' in them, and missing"):
+        assert from_tfrecord(path).category_ids == (3,)
+    assert from_tfrecord(path, label_map={3: "Bauer"}).class_names == ("Bauer",)
+
+
+def test_a_label_map_fits_by_its_names_or_its_display_names(tmp_path):
+    path = write_named(tmp_path, "/m/1", "/m/2")
+    (tmp_path / "a.pbtxt").write_text(TWO_BENCHES)
+    assert from_tfrecord(path).class_names == ("/m/1", "/m/2")
+    (tmp_path / "a.pbtxt").write_text(TWO_BENCHES.replace("Bench", "Stool", 1))
+    assert from_tfrecord(path).class_names == ("Stool", "Bench")
+    write_named(tmp_path, "stool", "bench")
+    assert from_tfrecord(path).class_names == ("Stool", "Bench")
+
+
+@pytest.mark.parametrize("names", [[], ["legoperson"]])
+def test_id_0_of_a_label_map_is_the_background(tmp_path, names):
+    path = write_named(tmp_path, "legoperson")
+    if not names:
+        write_shard(tmp_path, features(png(tmp_path)))
+    text = "item { id: 0 name: 'none_of_the_above' } item { id: 1 name: 'legoperson' }"
+    (tmp_path / "a.pbtxt").write_text(text)
+    for options in ({}, {"label_map": tmp_path / "a.pbtxt"}):
+        dataset = from_tfrecord(path, **options)
+        assert dataset.class_names == ("legoperson",)
+        assert dataset.category_ids == (1,)
+
+
+@pytest.mark.parametrize(
+    "texts, message",
+    [
+        ([VOC_MAP, TWO_BENCHES], "label map must give each class"),
+        ([VOC_MAP, VOC_MAP.replace("id: 2", "id: 4")], "There must be one label map"),
+        (["item {"], "A label map must be items"),
+    ],
+)
+def test_without_names_in_the_records_the_label_map_must_be_right(
+    tmp_path, texts, message
+):
+    path = write_shard(tmp_path, features(png(tmp_path)))
+    for number, text in enumerate(texts):
+        (tmp_path / f"{number}.pbtxt").write_text(text)
+    with pytest.raises(ValueError, match=message):
+        from_tfrecord(path)
 
 
 # Objects.
@@ -316,6 +413,10 @@ def test_offsets_point_at_the_images_even_if_their_head_repeats(tmp_path):
         (lambda data: data[:-9], "a.tfrecord: it is cut, damaged or compressed"),
         (lambda data: b"no records but some text", "a.tfrecord: it is cut"),
         (gzip.compress, "a.tfrecord: .*without compression"),
+        (
+            lambda data: b"version https://git-lfs.github.com/spec/v1\nsize 9\n",
+            "a.tfrecord: it is a pointer of Git LFS: .*`git lfs pull`",
+        ),
     ],
 )
 def test_damaged_files_are_named(tmp_path, damage, message):

@@ -1,6 +1,7 @@
 """A json or csv file that no reader knows: the error says what it has."""
 
 import json
+import re
 
 import pytest
 
@@ -29,7 +30,12 @@ LFS = b"version https://git-lfs.github.com/spec/v1\noid sha256:be0\nsize 99\n"
         ),
         ("a.json", '["cat", "dog"]', "is a list of 'cat'"),
         ("a.json", "{", r"'a.json' is no json \(Expecting"),
-        ("annotations/a.json", '{"frames": []}', "'a.json' is objects with the keys"),
+        ("annotations/a.json", '{"frames": []}', "a.json' is objects with the keys"),
+        (
+            "a/b/c/annotations.json",
+            '[{"image_path": "a.jpg", "objects": []}]',
+            "annotations.json' is a list of objects with the keys 'image_path', 'obj",
+        ),
         (
             "a.jsonl",
             '\n{"pic": 1}\n{"pic": 2}\n',
@@ -62,6 +68,29 @@ def test_of_many_files_and_keys_the_first_are_named(tmp_path):
     assert len(str(caught.value)) < 3000
 
 
+def test_files_that_may_be_annotations_come_first(tmp_path):
+    for name in ("a", "b", "c", "data/labels/d", "data/my_boxes", "models/box", "e/f"):
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / f"{name}.json").write_text('{"frames": []}')
+    with pytest.raises(ValueError, match="Known keys are") as caught:
+        load(tmp_path)
+    told = re.findall("'([^']+)' is objects with", str(caught.value))
+    assert told == ["data/my_boxes.json", "data/labels/d.json", "a.json"]
+
+
+@pytest.mark.parametrize(
+    ("name", "is_told"),
+    [("best.pth", False), ("m.h5", False), ("a.zip", True), ("images/a.jpg", True)],
+)
+def test_pointers_of_git_lfs_that_are_no_data_are_not_told(tmp_path, name, is_told):
+    (tmp_path / "a").mkdir()
+    (tmp_path / name).parent.mkdir(exist_ok=True)
+    (tmp_path / name).write_bytes(LFS)
+    with pytest.raises(ValueError, match="No dataset was found") as caught:
+        load(tmp_path)
+    assert ("`git lfs pull`" in str(caught.value)) == is_told
+
+
 @pytest.mark.parametrize(
     "name, content, message",
     [
@@ -91,3 +120,25 @@ def test_an_image_that_is_a_pointer_of_git_lfs_is_told(tmp_path):
     (tmp_path / "classes.txt").write_text("cat")
     with pytest.raises(ValueError, match="a.jpg.*pointer of Git LFS: get the file"):
         load(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("names", "message"),
+    [
+        (["train_images.tar"], "may be in '.*train_images.tar': unpack it"),
+        (
+            ["data/images.rar", "b.7z"],
+            r"may be in '.*b.7z', '.*images.rar': unpack the",
+        ),
+        (["models/weights.zip"], r"folder right\? Repair this"),
+    ],
+)
+def test_archives_that_may_have_the_missing_images_are_told(tmp_path, names, message):
+    for name in names:
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_bytes(b"PK")
+    row = "filename,width,height,class,xmin,ymin,xmax,ymax\na.png,40,20,cat,1,2,3,4\n"
+    (tmp_path / "train.csv").write_text(row)
+    for place in (tmp_path, tmp_path / "train.csv"):
+        with pytest.raises(FileNotFoundError, match=message):
+            load(place)

@@ -238,3 +238,10 @@ def test_projects_of_one_image_each_are_one_dataset(tmp_path):
     images = {"a": {"filename": "p_3.png", "regions": [region]}}
     (tmp_path / "data" / "more.json").write_text(json.dumps(images))
     assert len(via_readers(tmp_path / "data")) == 4
+
+
+def test_lines_alone_are_told(write):
+    line = {"name": "polyline", "all_points_x": [1, 9], "all_points_y": [2, 4]}
+    folder = write(images(*[region(line, name="road")] * 31))
+    with pytest.raises(ValueError, match="31 unread shapes: a.png: .*polyline.*draw"):
+        from_via(folder / "via_region_data.json")
