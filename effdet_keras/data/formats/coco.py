@@ -191,8 +191,9 @@ def _folder_among_alike(folder, path, images):
     """
     roles = split_roles([folder.name])
     is_exact = folder.name in (path.stem, split_of_json(path))
-    is_around = folder.absolute() in path.absolute().parents
-    if not roles or is_exact or is_around or is_remote(path):
+    if not roles or is_exact or is_remote(path):
+        return folder
+    if folder.absolute() in path.absolute().parents:
         return folder
     alike = [
         other
