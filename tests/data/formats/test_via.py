@@ -238,3 +238,18 @@ def test_projects_of_one_image_each_are_one_dataset(tmp_path):
     images = {"a": {"filename": "p_3.png", "regions": [region]}}
     (tmp_path / "data" / "more.json").write_text(json.dumps(images))
     assert len(via_readers(tmp_path / "data")) == 4
+
+
+@pytest.mark.parametrize("named", ["via_region_data.json", "json/via.json"])
+def test_copies_of_an_image_are_one_image(tmp_path, named):
+    file = tmp_path / named
+    file.parent.mkdir(exist_ok=True)
+    content = images(region(RECT, species="cat"))
+    file.write_text(json.dumps({"a.png99": content["a.png99"]}))
+    first = save_image(tmp_path / "IMAGES of May" / "a.png")
+    other = save_image(tmp_path / "IMAGES ML" / "a.png")
+    assert len(from_via(file)) == 1
+    assert from_via(file).records[0].image in (str(first), str(other))
+    save_image(other, (30, 30))
+    with pytest.raises(FileNotFoundError, match="2 images have that name"):
+        from_via(file)
