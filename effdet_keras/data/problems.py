@@ -56,6 +56,7 @@ KINDS = {
     "box columns": Kind(Severity.NOTE, "read as it says"),
     "several files": Kind(Severity.NOTE, "read as one split"),
     "class without box": Kind(Severity.NOTE, "an image without objects"),
+    "repeated annotation file": Kind(Severity.NOTE, "not read"),
     "several entries": Kind(Severity.NOTE, "read as one image"),
     "stale image path": Kind(Severity.NOTE, "the image of its own name is read"),
     "oriented box": Kind(Severity.NOTE, "read as the upright box around it"),

@@ -67,7 +67,8 @@ def from_labelme(
 
     Args:
         path: folder of the json files, or of `annotations` (or `labels`, `json`) with
-            them and `images`; or one json file.
+            them and `images`; or one json file. The files of all these folders are
+            read; of several with one name the first, and a note says so.
         image_dir: folder of the images. None takes `imagePath` from each json file, or
             else looks beside it and in `images`.
         class_names, on_error: as for `load`.
@@ -94,24 +95,26 @@ def from_labelme(
         [[4.0, 8.0, 20.0, 40.0]]
     """
     path = path_of(path)
-    folder = path.parent if path.is_file() else _json_folder(path)
-    if folder is None:
+    is_one = path.is_file()
+    folders = [path.parent] if is_one else _json_folders(path)
+    if not folders:
         options = {"class_names": class_names, "on_error": on_error, "masks": masks}
         tool = "`from_labelme` found no json file with `shapes`: a folder of LabelMe's"
         readers = labelme_readers(path)
         return read_split(readers, path, None, tool, image_dir=image_dir, **options)
     problems = Problems(f"`from_labelme` of {str(path)!r}", on_error)
-    files = [path] if path.is_file() else _json_files(folder)
+    files = [path] if is_one else [f for p in folders for f in _json_files(p)]
     contents = for_each(lambda file: _read(file, problems), files)
     contents = {file: c for file, c in zip(files, contents) if c is not None}
-    if path.is_file() and not contents:
+    if is_one and not contents:
         problems.finish()
         rule = "`from_labelme` expects a json file with a list of `shapes`"
         reading.require_content(False, rule, path, read_json(path, "from_labelme"))
-    locator = ImageLocator(folder / "labelme.json", image_dir)
+    contents = _without_repeated(contents, path, problems)
+    locators = {f: ImageLocator(f / "labelme.json", image_dir) for f in folders}
     rotated, stale = [], []
     found = [
-        _found(file, content, locator, problems, rotated, stale, masks)
+        _found(file, content, locators[file.parent], problems, rotated, stale, masks)
         for file, content in contents.items()
     ]
     note_rotated(problems, path.name, rotated)
@@ -119,7 +122,7 @@ def from_labelme(
         detail = f"{len(stale):,} of {len(found):,} files name another image than that "
         detail += f"of their own name beside them: {stale[0]}, for one"
         problems.add_note("stale image path", path.name, detail)
-    classes = class_order(_listed_labels(path, folder, found), found)
+    classes = class_order(_listed_labels(path, folders[0], found), found)
     classes = reading.named_classes(classes, class_names)
     return reading.make_dataset(found, classes, problems, source=path)
 
@@ -131,14 +134,14 @@ def labelme_readers(path: Any) -> dict[str, Callable]:
         return (
             {reading.ONE_SPLIT: functools.partial(from_labelme, path)} if is_one else {}
         )
-    if _json_folder(path) is not None:
+    if _json_folders(path):
         return {reading.ONE_SPLIT: functools.partial(from_labelme, path)}
     folders = split_folders(path)
-    folders = {s: folder for s, folder in folders.items() if _json_folder(folder)}
+    folders = {s: folder for s, folder in folders.items() if _json_folders(folder)}
     # `annotations` with a folder for each split.
     for outer in [] if folders else annotation_folders(path):
         inner = split_folders(outer).items()
-        folders |= {s: folder for s, folder in inner if _json_folder(folder)}
+        folders |= {s: folder for s, folder in inner if _json_folders(folder)}
     return {s: functools.partial(from_labelme, p) for s, p in folders.items()}
 
 
@@ -153,11 +156,11 @@ def is_labelme(path: Any) -> bool:
     return b'"shapes"' in content and b'"imagePath"' in content
 
 
-def _json_folder(folder):
-    """The folder, or `annotations` or `images` in it, that has such files, or None."""
+def _json_folders(folder):
+    """The folder, and `annotations` and `images` in it: those that have such files."""
     places = [folder, *annotation_folders(folder)]
     places += [p for p in (folder / "images", folder / "Images") if p.is_dir()]
-    return next((p for p in places if any(map(is_labelme, _first_files(p)))), None)
+    return [p for p in places if any(map(is_labelme, _first_files(p)))]
 
 
 def _first_files(folder):
@@ -167,6 +170,24 @@ def _first_files(folder):
 
 def _json_files(folder):
     return visible_files(folder, _SUFFIX)
+
+
+def _without_repeated(contents, path, problems):
+    """The contents of files; of those of one name in several folders, the first."""
+    first = {}
+    for file in contents:
+        first.setdefault(file.name, file)
+    repeated = [file for file in contents if first[file.name] != file]
+    if repeated:
+        names = (_below(f, path) for f in (repeated[0], first[repeated[0].name]))
+        detail = f"{len(repeated):,} of {len(contents):,} files have the name of one "
+        detail += "in another folder: {!r} and {!r}, for one".format(*names)
+        problems.add_note("repeated annotation file", path.name, detail)
+    return {file: contents[file] for file in first.values()}
+
+
+def _below(file, folder):
+    return "/".join(file.parts[len(folder.parts) :])
 
 
 def _read(path, problems):

@@ -108,6 +108,20 @@ def test_a_copy_whose_image_path_stayed_has_its_own_image(annotate):
     assert from_labelme(folder).records[1].image == str(folder / "a.png")
 
 
+def test_files_in_a_folder_of_annotations_are_read_as_well(annotate):
+    for name, folder in (("a", ""), ("b", ""), ("c", "annotation"), ("d", "images")):
+        root = annotate(name, BOX, folder=folder)
+        save_image(root / "images" / f"{name}.png")
+    dataset = data.load(root)
+    assert [record.source_id for record in dataset.records] == ["a", "b", "c", "d"]
+    assert not dataset.problems
+    annotate("a", folder="annotation")
+    said = r"1 .* name of one in another folder: 'annotation/a\.json' .*\(not read\)"
+    with pytest.warns(UserWarning, match=said):
+        dataset = data.load(root)
+    assert [len(record.labels) for record in dataset.records] == [1, 1, 1, 1]
+
+
 def test_an_image_that_is_only_in_the_json_is_read_from_there(annotate, tmp_path):
     save_image(tmp_path / "elsewhere" / "a.png")
     image = (tmp_path / "elsewhere" / "a.png").read_bytes()
