@@ -35,7 +35,7 @@ from effdet_keras.data.formats.dataset_files import split_folders, visible_files
 from effdet_keras.data.formats.image_paths import ImageLocator
 from effdet_keras.data.formats.label_map import ClassNames
 from effdet_keras.data.problems import Problems
-from effdet_keras.images import IMAGE_SUFFIXES, EncodedImage
+from effdet_keras.images import IMAGE_SUFFIXES, EncodedImage, read_image_size
 
 _SUFFIX = ".json"
 # Shapes whose points are corners of an outline, and those that have no box.
@@ -61,9 +61,10 @@ def from_labelme(
     Rectangles, circles, outlines and masks become the upright box around them.
     Rectangles that AnyLabeling turned are counted in a note. Points, lines and regions
     that are called `__ignore__` are left out, with a warning. An image that is not
-    there is taken from the `imageData` of its json file, where that has one. Where
-    `imagePath` has another name than the json file, and an image of the json file's own
-    name lies beside it, that one is read, and a note says so.
+    there is taken from the `imageData` of its json file, where that has one; so is one
+    of another size than the json file says, if `imageData` has that size, and a note
+    says so. Where `imagePath` has another name than the json file, and an image of the
+    json file's own name lies beside it, that one is read, and a note says so.
 
     Args:
         path: folder of the json files, or of `annotations` (or `labels`, `json`) with
@@ -112,19 +113,36 @@ def from_labelme(
         reading.require_content(False, rule, path, read_json(path, "from_labelme"))
     contents = _without_repeated(contents, path, problems)
     locators = {f: ImageLocator(f / "labelme.json", image_dir) for f in folders}
-    rotated, stale = [], []
+    notes = _Notes()
     found = [
-        _found(file, content, locators[file.parent], problems, rotated, stale, masks)
+        _found(file, content, locators[file.parent], problems, notes, masks)
         for file, content in contents.items()
     ]
-    note_rotated(problems, path.name, rotated)
-    if stale:
-        detail = f"{len(stale):,} of {len(found):,} files name another image than that "
-        detail += f"of their own name beside them: {stale[0]}, for one"
-        problems.add_note("stale image path", path.name, detail)
+    notes.add_to(problems, path.name, len(found))
     classes = class_order(_listed_labels(path, folders[0], found), found)
     classes = reading.named_classes(classes, class_names)
     return reading.make_dataset(found, classes, problems, source=path)
+
+
+@dataclasses.dataclass
+class _Notes:
+    """What is noted once for all files: a text of each that it is about."""
+
+    rotated: list = dataclasses.field(default_factory=list)
+    stale: list = dataclasses.field(default_factory=list)
+    other_size: list = dataclasses.field(default_factory=list)
+
+    def add_to(self, problems, source, count):
+        note_rotated(problems, source, self.rotated)
+        if self.stale:
+            detail = f"{len(self.stale):,} of {count:,} files name another image than "
+            detail += f"that of their own name beside them: {self.stale[0]}, for one"
+            problems.add_note("stale image path", source, detail)
+        if self.other_size:
+            detail = f"{len(self.other_size):,} of {count:,} files have an image in "
+            detail += "them of the annotated height and width, which that on disk has "
+            detail += f"not: {self.other_size[0]}, for one"
+            problems.add_note("image of another size", source, detail)
 
 
 def labelme_readers(path: Any) -> dict[str, Callable]:
@@ -214,12 +232,12 @@ def _listed_labels(path, folder, found):
     return []
 
 
-def _found(file, content, locator, problems, rotated, stale, masks):
-    """The image of a json file; adds to the lists of what is noted."""
+def _found(file, content, locator, problems, notes, masks):
+    """The image of a json file; adds to what is noted."""
     objects = Objects()
     for number, shape in enumerate(map(dict_of, content["shapes"])):
         place = f"shapes[{number}]"
-        _add_shape(objects, shape, place, file.name, problems, rotated)
+        _add_shape(objects, shape, place, file.name, problems, notes)
     name = str(content.get("imagePath") or "")
     image = locator.find(name) if name else locator.find_frame(file.stem)
     if image is None or not is_file(image):
@@ -227,9 +245,12 @@ def _found(file, content, locator, problems, rotated, stale, masks):
     elif image.stem.lower() != file.stem.lower():
         own = _image_beside(file, image.suffix)
         if own is not None:  # a copy of both files, in which the name stayed
-            stale.append(f"{file.name!r} names {image.name!r}")
+            notes.stale.append(f"{file.name!r} names {image.name!r}")
             image = own
     size = [number_of(content.get(f"image{side}")) for side in ("Height", "Width")]
+    size = reading.check_size(*size)
+    if isinstance(image, os.PathLike) and size and not is_remote(file):
+        image = _image_with_size(size, image, file, content, notes)
     return reading.Found(
         place=file.name,
         image=file.with_suffix(".jpg") if image is None else image,
@@ -237,9 +258,34 @@ def _found(file, content, locator, problems, rotated, stale, masks):
         classes=objects.classes,
         source_id=file.stem,
         file_name=_file_name(image, name, file),
-        image_size=reading.check_size(*size),
+        image_size=size,
         shapes=tuple(objects.shapes) if masks else None,
     )
+
+
+def _image_with_size(size, image, file, content, notes):
+    """The image, or that inside the json file if it alone has the annotated size."""
+    if not content.get("imageData") or not is_file(image):
+        return image
+    actual = _stored_size(image)
+    if actual is None or sorted(actual) == sorted(size):
+        return image
+    embedded = _embedded(file, content)
+    if embedded is None or _stored_size(embedded) != size:
+        return image
+    said, found = (f"{height} and {width}" for height, width in (size, actual))
+    notes.other_size.append(
+        f"{file.name!r} says {said}, and {image.name!r} has {found}"
+    )
+    return embedded
+
+
+def _stored_size(image):
+    """The height and width of an image, or None where it cannot be read."""
+    try:
+        return read_image_size(image)
+    except (ValueError, OSError):
+        return None
 
 
 def _image_beside(file, suffix):
@@ -250,7 +296,7 @@ def _image_beside(file, suffix):
     return next(filter(is_file, places), None)
 
 
-def _add_shape(objects, shape, place, file_name, problems, rotated):
+def _add_shape(objects, shape, place, file_name, problems, notes):
     """Adds the box of a shape, or a problem."""
     kind, label = shape.get("shape_type", "polygon"), str(shape.get("label") or "")
     points = points_of(shape.get("points"))
@@ -278,7 +324,7 @@ def _add_shape(objects, shape, place, file_name, problems, rotated):
     direction = number_of(shape.get("direction")) or 0.0  # of AnyLabeling, in radians
     if kind in ("rotation", "oriented_rectangle"):
         angle = f"{np.degrees(direction):.4g} degrees"
-        rotated.append(f"{label!r} by {angle} in {file_name}")
+        notes.rotated.append(f"{label!r} by {angle} in {file_name}")
     objects.add(box, label, outline)
 
 
