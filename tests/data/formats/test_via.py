@@ -240,6 +240,28 @@ def test_projects_of_one_image_each_are_one_dataset(tmp_path):
     assert len(via_readers(tmp_path / "data")) == 4
 
 
+def test_of_two_files_of_the_same_images_in_a_split_that_with_more_boxes_is_read(
+    tmp_path,
+):
+    few = images(region(RECT, species="cat"))
+    many = images(*REGIONS)
+    for split, name, content in (
+        ("train", "annotations.json", few),
+        ("train", "train.json", many),
+        ("val", "a.json", many),
+        ("val", "b.json", images(*REGIONS, second="c.png")),
+    ):
+        for image in ("a.png", "b.png", "c.png"):
+            save_image(tmp_path / split / image)
+        (tmp_path / split / name).write_text(json.dumps(content))
+    said = r"'annotations\.json' is of the same images as 'train\.json': 1 box there, 2"
+    with pytest.warns(UserWarning, match=rf"{said} here \(not read\)"):
+        splits = load_splits(tmp_path)
+    assert list(splits) == ["train", "val_a", "val_b"]
+    assert len(splits["train"].records[0].labels) == 2
+    assert [p.kind for p in splits["train"].problems] == ["repeated annotation file"]
+
+
 @pytest.mark.parametrize("named", ["via_region_data.json", "json/via.json"])
 def test_copies_of_an_image_are_one_image(tmp_path, named):
     file = tmp_path / named
