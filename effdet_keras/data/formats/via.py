@@ -381,7 +381,10 @@ def _found(name, regions, attribute, only_class, locator, problems, masks):
             problems.add("bad box", name, detail)
         elif label is None:
             given = region.get("region_attributes")
-            detail = f"{place} needs one value of {attribute!r}. Received: {given}"
+            detail = (
+                f"{place} needs one value of {attribute!r}, its class. Received: "
+                f"{given}. Set it in VIA's annotation editor, and export again"
+            )
             problems.add("bad box", name, detail)
         else:
             outline = polygon_shape(_points(shape)) if kind == "polygon" else None

@@ -194,6 +194,7 @@ def test_circles_and_ellipses(write):
         (region({**POLYGON, "all_points_y": [1]}, name="cat"), "'polygon'"),
         (region(RECT, other="cat"), "needs one value of 'name'"),
         (region(RECT, name=" "), "needs one value of 'name'"),
+        (region(RECT), r"Received: \{\}\. Set it in VIA's annotation editor"),
     ],
 )
 def test_bad_regions_are_named(write, bad, message):
