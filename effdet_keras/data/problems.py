@@ -56,7 +56,11 @@ KINDS = {
     "box columns": Kind(Severity.NOTE, "read as it says"),
     "several files": Kind(Severity.NOTE, "read as one split"),
     "class without box": Kind(Severity.NOTE, "an image without objects"),
+    "repeated annotation file": Kind(Severity.NOTE, "not read"),
     "several entries": Kind(Severity.NOTE, "read as one image"),
+    "image of another size": Kind(
+        Severity.NOTE, "the image inside the json file is read"
+    ),
     "stale image path": Kind(Severity.NOTE, "the image of its own name is read"),
     "oriented box": Kind(Severity.NOTE, "read as the upright box around it"),
     "moved images": Kind(Severity.NOTE, "read from where it is", True),

@@ -21,13 +21,13 @@ VOC = (
 CSV = "filename,width,height,class,xmin,ymin,xmax,ymax\n"
 
 
-def put(folder, *names, text=""):
+def put(folder, *names, text="", color="black"):
     """Writes files into a folder: images by their endings, all others with a text."""
     for name in names:
         path = folder / name
         path.parent.mkdir(parents=True, exist_ok=True)
         if path.suffix.lower() in (".jpg", ".png"):
-            Image.new("RGB", (40, 20)).save(path)
+            Image.new("RGB", (40, 20), color).save(path)
         else:
             path.write_text(text)
 
@@ -438,7 +438,8 @@ def test_paths_of_other_machines_are_found_by_their_ending(tmp_path, name, forma
 
 
 def test_the_longest_ending_counts_and_must_be_one_image(tmp_path):
-    put(tmp_path, "a/pets/x.png", "a/cars/x.png", "z/y.png", "w/y.png")
+    put(tmp_path, "a/pets/x.png", "z/y.png")
+    put(tmp_path, "a/cars/x.png", "w/y.png", color="red")
     put(tmp_path, "one.json", text=coco("/home/me/pets/x.png"))
     with pytest.warns(UserWarning, match="not where it says"):
         assert paths(load(tmp_path), tmp_path) == ["a/pets/x.png"]
@@ -466,7 +467,8 @@ def test_an_image_is_never_taken_from_another_split_nor_taken_twice(tmp_path):
 
 
 def test_the_error_names_the_images_of_which_none_could_be_taken(tmp_path):
-    put(tmp_path, "a/x.png", "b/x.png", "b/y.png")
+    put(tmp_path, "a/x.png", "b/y.png")
+    put(tmp_path, "b/x.png", color="red")
     rows = "/me/x.png,40,20,cat,1,2,14,16\n/me/y.png,40,20,cat,1,2,14,16\n"
     put(tmp_path, "boxes.csv", text=f"{CSV}{rows}")
     message = r"2 images have that name, such as '.*a.x\.png', '.*b.x\.png': which is"
@@ -718,7 +720,9 @@ def test_txt_files_whose_images_have_other_folders(tmp_path):
         assert "3 of 3 txt files" in said and "images elsewhere" in said
         put(tmp_path, "data/dataset.yaml", text=text)
     assert load(tmp_path, "val").class_names == ("cat",)
-    put(tmp_path, "other/b.jpg")  # of two images none is more likely
+    put(tmp_path, "other/b.jpg")  # a copy
+    assert loaded(tmp_path)[0]["train"] == ["a.jpg", "b.jpg"]
+    put(tmp_path, "other/b.jpg", color="red")  # of two images none is more likely
     assert loaded(tmp_path, on_error="skip")[0]["train"] == ["a.jpg"]
 
 
@@ -842,7 +846,8 @@ def test_an_image_is_not_taken_from_a_folder_of_results(tmp_path):
 
 
 def test_images_of_one_name_in_several_folders_are_told(tmp_path):
-    put(tmp_path, "big/deep/a.jpg", "small/deep/a.jpg")
+    put(tmp_path, "big/deep/a.jpg")
+    put(tmp_path, "small/deep/a.jpg", color="red")
     put(tmp_path, "pets.json", text=coco("a.jpg"))
     with pytest.raises(FileNotFoundError, match=r"There are 2 images of that name: "):
         load(tmp_path)

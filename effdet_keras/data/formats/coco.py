@@ -30,10 +30,12 @@ from effdet_keras.data.formats.dataset_files import (
     split_roles,
     visible_files,
     visible_folders,
+    words_in_name,
 )
 from effdet_keras.data.formats.image_paths import (
     find_moved,
     images_called,
+    may_have_images,
 )
 from effdet_keras.data.formats.label_map import (
     ClassNames,
@@ -42,7 +44,9 @@ from effdet_keras.data.formats.label_map import (
 )
 from effdet_keras.data.problems import Problems
 from effdet_keras.data.record import load_mask, shape_as_coco
+from effdet_keras.data.shared_images import is_copy
 from effdet_keras.errors import InvalidValueError
+from effdet_keras.images import read_image_size
 
 
 def from_coco(
@@ -160,7 +164,10 @@ def _find_image_dir(annotations, images, problems):
     names = [image["file_name"] for image in images.values()]
     split = split_of_json(path)
     folder = reading.image_folder_inside(path, split, names, _path_in)
-    folder = folder or _folder_beside(path, split, names)
+    if folder is None:
+        folder = _folder_beside(path, split, images)
+    else:
+        folder = _folder_among_alike(folder, path, images)
     if folder is None:
         folder = reading.image_folder_around(path, split, names, _path_in, problems)
     if folder is None and names and not any(find_moved(_first(names), path)[0]):
@@ -177,7 +184,78 @@ def _find_image_dir(annotations, images, problems):
     return folder or path.parent
 
 
-def _folder_beside(path, split, names):
+def _folder_among_alike(folder, path, images):
+    """The folder that was found, or one beside it that fits the json file better.
+
+    Only folders of one split are alike, such as `test_cam1` and `test_cam2`.
+    """
+    roles = split_roles([folder.name])
+    is_exact = folder.name in (path.stem, split_of_json(path))
+    if not roles or is_exact or is_remote(path):
+        return folder
+    if folder.absolute() in path.absolute().parents:
+        return folder
+    alike = [
+        other
+        for other in visible_folders(folder.parent)
+        if split_roles([other.name]) == roles
+        and may_have_images(other.name)
+        and _has_first_image(other, images)
+    ]
+    return _best_folder(alike, path, images)
+
+
+def _best_folder(folders, path, images):
+    """Of folders with images of the same names, that of a json file.
+
+    Its name has the most words of the name of the file; of several, the one with the
+    most of the first images in the size that the file says; of several, the one whose
+    name has no other words. Of copies any is right.
+    """
+    words = words_in_name(_name_of_json(path))
+    first = list(images.values())[:10]
+
+    def fit(folder):
+        own = words_in_name(folder.name)
+        count = sum(_is_image(_path_in(folder, i["file_name"]), i) for i in first)
+        return len(words & own), count, words == own
+
+    fits = {folder: fit(folder) for folder in folders}
+    highest = max(fits.values())
+    best = [folder for folder in folders if fits[folder] == highest]
+    if len(best) > 1 and not _are_copies(best, first):
+        raise InvalidValueError(
+            f"`from_coco` found the first images of {os.fspath(path)!r} in "
+            f"{len(best)} folders: {', '.join(repr(str(f)) for f in best[:5])}. "
+            "Pass `image_dir`, or name the json file after its folder"
+        )
+    return best[0]
+
+
+def _is_image(path, image):
+    """Whether an image is there, in the size that the json file says, if it does."""
+    size = reading.check_size(image.get("height"), image.get("width"))
+    if not is_file(path):
+        return False
+    try:
+        return size is None or sorted(read_image_size(path)) == sorted(size)
+    except (ValueError, OSError):
+        return True  # which is told as a problem of that file
+
+
+def _are_copies(folders, images):
+    """Whether folders have copies of the same images."""
+    paths = [[_path_in(f, i["file_name"]) for f in folders] for i in images]
+    paths = [some for some in paths if any(map(is_file, some))]
+    return all(is_copy(some[0], other) for some in paths for other in some[1:])
+
+
+def _has_first_image(folder, images):
+    first = list(images.values())[:10]
+    return any(is_file(_path_in(folder, image["file_name"])) for image in first)
+
+
+def _folder_beside(path, split, images):
     """The folder beside a json file, or beside its folder, that has its first image.
 
     These may have any name but that of another split, so they are looked at after those
@@ -192,20 +270,14 @@ def _folder_beside(path, split, names):
         found = {
             folder: split_roles([folder.name])
             for folder in visible_folders(base)
-            if any(is_file(_path_in(folder, name)) for name in names[:10])
+            if _has_first_image(folder, images)
         }
         found = {
             f: own for f, own in found.items() if not own or not roles or own & roles
         }
         found = [f for f, own in found.items() if own and roles] or list(found)
-        if len(found) > 1:
-            raise InvalidValueError(
-                f"`from_coco` found the first images of {os.fspath(path)!r} in "
-                f"{len(found)} folders: {', '.join(repr(str(f)) for f in found[:5])}. "
-                "Pass `image_dir`."
-            )
         if found:
-            return found[0]
+            return _best_folder(found, path, images)
     return None
 
 

@@ -231,6 +231,16 @@ def split_word_in(name: str) -> str | None:
     return _split_of_match(found[0]) if len(found) == 1 else None
 
 
+def words_in_name(name: str) -> set[str]:
+    """The words of a name in lower case, without those that only say what it holds.
+
+    Example:
+        >>> sorted(words_in_name("annotations-Test_cam1"))
+        ['cam1', 'test']
+    """
+    return {word.lower() for word in _words_of(name)} - _OTHER_WORDS
+
+
 def _words_of(name):
     """The words of a name: "trainImages" and "TrainSet" are two as well."""
     return [w for w in re.split(r"[\W_]+|(?<=[a-z])(?=[A-Z])", name) if w]

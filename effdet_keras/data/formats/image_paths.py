@@ -27,6 +27,7 @@ from effdet_keras.data.formats.dataset_files import (
     split_word_in,
     walk,
 )
+from effdet_keras.data.shared_images import is_copy
 from effdet_keras.images import IMAGE_SUFFIXES
 
 # The folder that the user named, while what is in it is read.
@@ -138,9 +139,10 @@ class ImageIndex:
     def find(self, name: str, roles: Set[str] = frozenset()) -> Any:
         """The path of the image that a name of another machine means, or None.
 
-        The longest ending that exists is taken where it is one image. Of several, that
-        in the folder of a split with these roles is. An image of one split is never
-        taken for one of another: nothing is found then.
+        The longest ending that exists is taken where it is one image; copies, files of
+        the same bytes, are one. Of several, that in the folder of a split with these
+        roles is. An image of one split is never taken for one of another: nothing is
+        found then.
         """
         parts = path_parts(name)
         if not parts:
@@ -152,11 +154,15 @@ class ImageIndex:
             if candidates:
                 wanted = [*parts[:-1], last]
                 near = self._with_ending(wanted) if len(parts) > 1 else ()
-                chosen, is_any = _longest(wanted, near, roles)
-                if not is_any:
-                    chosen, _ = _longest(wanted, candidates, roles)
-                return None if chosen is None else _join(self.root, chosen)
+                best = _longest(wanted, near, roles)
+                return self._only(best or _longest(wanted, candidates, roles))
         return None
+
+    def _only(self, places):
+        """The path of the image at some places: copies are one image. Else None."""
+        paths = [_join(self.root, parts) for parts in places]
+        is_one = all(is_copy(str(paths[0]), str(path)) for path in paths[1:])
+        return paths[0] if paths and is_one else None
 
     def _with_ending(self, parts):
         """The paths that may end in these parts: by the folder and the name."""
@@ -167,8 +173,7 @@ class ImageIndex:
 
     def find_stem(self, stem: str) -> Any:
         """The image with a name without suffix, if there is one; else None."""
-        found = self._stems.get(stem.lower(), ())
-        return _join(self.root, found[0]) if len(found) == 1 else None
+        return self._only(self._stems.get(stem.lower(), ()))
 
     def has(self, ending: Sequence[str], roles: Set[str]) -> bool:
         """Whether there are images of these roles whose paths end like this."""
@@ -185,11 +190,7 @@ def _without_hash(name):
 
 
 def _longest(wanted, candidates, roles):
-    """Of paths with the name that is wanted that with the longest ending.
-
-    Returns:
-        The path, or None where it is not one; bool, whether any may be of the split.
-    """
+    """Of paths with the name that is wanted those with the longest ending."""
     named = split_roles(wanted[:-1]) or roles
     candidates = [c for c in candidates if _fits(_roles_of(c[:-1]), named)]
     lengths = [
@@ -202,7 +203,7 @@ def _longest(wanted, candidates, roles):
         best = [c for c in best if _roles_of(c[:-1]) == roles] or best
     if len(best) > 1:  # an image may also be among results, with boxes drawn on it
         best = [c for c in best if not any(map(_is_of_results, c[:-1]))]
-    return best[0] if len(best) == 1 else None, bool(candidates)
+    return best
 
 
 @functools.lru_cache(maxsize=100_000)

@@ -35,7 +35,7 @@ from effdet_keras.data.formats.dataset_files import split_folders, visible_files
 from effdet_keras.data.formats.image_paths import ImageLocator
 from effdet_keras.data.formats.label_map import ClassNames
 from effdet_keras.data.problems import Problems
-from effdet_keras.images import IMAGE_SUFFIXES, EncodedImage
+from effdet_keras.images import IMAGE_SUFFIXES, EncodedImage, read_image_size
 
 _SUFFIX = ".json"
 # Shapes whose points are corners of an outline, and those that have no box.
@@ -61,13 +61,15 @@ def from_labelme(
     Rectangles, circles, outlines and masks become the upright box around them.
     Rectangles that AnyLabeling turned are counted in a note. Points, lines and regions
     that are called `__ignore__` are left out, with a warning. An image that is not
-    there is taken from the `imageData` of its json file, where that has one. Where
-    `imagePath` has another name than the json file, and an image of the json file's own
-    name lies beside it, that one is read, and a note says so.
+    there is taken from the `imageData` of its json file, where that has one; so is one
+    of another size than the json file says, if `imageData` has that size, and a note
+    says so. Where `imagePath` has another name than the json file, and an image of the
+    json file's own name lies beside it, that one is read, and a note says so.
 
     Args:
         path: folder of the json files, or of `annotations` (or `labels`, `json`) with
-            them and `images`; or one json file.
+            them and `images`; or one json file. The files of all these folders are
+            read; of several with one name the first, and a note says so.
         image_dir: folder of the images. None takes `imagePath` from each json file, or
             else looks beside it and in `images`.
         class_names, on_error: as for `load`.
@@ -94,34 +96,53 @@ def from_labelme(
         [[4.0, 8.0, 20.0, 40.0]]
     """
     path = path_of(path)
-    folder = path.parent if path.is_file() else _json_folder(path)
-    if folder is None:
+    is_one = path.is_file()
+    folders = [path.parent] if is_one else _json_folders(path)
+    if not folders:
         options = {"class_names": class_names, "on_error": on_error, "masks": masks}
         tool = "`from_labelme` found no json file with `shapes`: a folder of LabelMe's"
         readers = labelme_readers(path)
         return read_split(readers, path, None, tool, image_dir=image_dir, **options)
     problems = Problems(f"`from_labelme` of {str(path)!r}", on_error)
-    files = [path] if path.is_file() else _json_files(folder)
+    files = [path] if is_one else [f for p in folders for f in _json_files(p)]
     contents = for_each(lambda file: _read(file, problems), files)
     contents = {file: c for file, c in zip(files, contents) if c is not None}
-    if path.is_file() and not contents:
+    if is_one and not contents:
         problems.finish()
         rule = "`from_labelme` expects a json file with a list of `shapes`"
         reading.require_content(False, rule, path, read_json(path, "from_labelme"))
-    locator = ImageLocator(folder / "labelme.json", image_dir)
-    rotated, stale = [], []
+    contents = _without_repeated(contents, path, problems)
+    locators = {f: ImageLocator(f / "labelme.json", image_dir) for f in folders}
+    notes = _Notes()
     found = [
-        _found(file, content, locator, problems, rotated, stale, masks)
+        _found(file, content, locators[file.parent], problems, notes, masks)
         for file, content in contents.items()
     ]
-    note_rotated(problems, path.name, rotated)
-    if stale:
-        detail = f"{len(stale):,} of {len(found):,} files name another image than that "
-        detail += f"of their own name beside them: {stale[0]}, for one"
-        problems.add_note("stale image path", path.name, detail)
-    classes = class_order(_listed_labels(path, folder, found), found)
+    notes.add_to(problems, path.name, len(found))
+    classes = class_order(_listed_labels(path, folders[0], found), found)
     classes = reading.named_classes(classes, class_names)
     return reading.make_dataset(found, classes, problems, source=path)
+
+
+@dataclasses.dataclass
+class _Notes:
+    """What is noted once for all files: a text of each that it is about."""
+
+    rotated: list = dataclasses.field(default_factory=list)
+    stale: list = dataclasses.field(default_factory=list)
+    other_size: list = dataclasses.field(default_factory=list)
+
+    def add_to(self, problems, source, count):
+        note_rotated(problems, source, self.rotated)
+        if self.stale:
+            detail = f"{len(self.stale):,} of {count:,} files name another image than "
+            detail += f"that of their own name beside them: {self.stale[0]}, for one"
+            problems.add_note("stale image path", source, detail)
+        if self.other_size:
+            detail = f"{len(self.other_size):,} of {count:,} files have an image in "
+            detail += "them of the annotated height and width, which that on disk has "
+            detail += f"not: {self.other_size[0]}, for one"
+            problems.add_note("image of another size", source, detail)
 
 
 def labelme_readers(path: Any) -> dict[str, Callable]:
@@ -131,14 +152,14 @@ def labelme_readers(path: Any) -> dict[str, Callable]:
         return (
             {reading.ONE_SPLIT: functools.partial(from_labelme, path)} if is_one else {}
         )
-    if _json_folder(path) is not None:
+    if _json_folders(path):
         return {reading.ONE_SPLIT: functools.partial(from_labelme, path)}
     folders = split_folders(path)
-    folders = {s: folder for s, folder in folders.items() if _json_folder(folder)}
+    folders = {s: folder for s, folder in folders.items() if _json_folders(folder)}
     # `annotations` with a folder for each split.
     for outer in [] if folders else annotation_folders(path):
         inner = split_folders(outer).items()
-        folders |= {s: folder for s, folder in inner if _json_folder(folder)}
+        folders |= {s: folder for s, folder in inner if _json_folders(folder)}
     return {s: functools.partial(from_labelme, p) for s, p in folders.items()}
 
 
@@ -153,11 +174,11 @@ def is_labelme(path: Any) -> bool:
     return b'"shapes"' in content and b'"imagePath"' in content
 
 
-def _json_folder(folder):
-    """The folder, or `annotations` or `images` in it, that has such files, or None."""
+def _json_folders(folder):
+    """The folder, and `annotations` and `images` in it: those that have such files."""
     places = [folder, *annotation_folders(folder)]
     places += [p for p in (folder / "images", folder / "Images") if p.is_dir()]
-    return next((p for p in places if any(map(is_labelme, _first_files(p)))), None)
+    return [p for p in places if any(map(is_labelme, _first_files(p)))]
 
 
 def _first_files(folder):
@@ -167,6 +188,24 @@ def _first_files(folder):
 
 def _json_files(folder):
     return visible_files(folder, _SUFFIX)
+
+
+def _without_repeated(contents, path, problems):
+    """The contents of files; of those of one name in several folders, the first."""
+    first = {}
+    for file in contents:
+        first.setdefault(file.name, file)
+    repeated = [file for file in contents if first[file.name] != file]
+    if repeated:
+        names = (_below(f, path) for f in (repeated[0], first[repeated[0].name]))
+        detail = f"{len(repeated):,} of {len(contents):,} files have the name of one "
+        detail += "in another folder: {!r} and {!r}, for one".format(*names)
+        problems.add_note("repeated annotation file", path.name, detail)
+    return {file: contents[file] for file in first.values()}
+
+
+def _below(file, folder):
+    return "/".join(file.parts[len(folder.parts) :])
 
 
 def _read(path, problems):
@@ -193,12 +232,12 @@ def _listed_labels(path, folder, found):
     return []
 
 
-def _found(file, content, locator, problems, rotated, stale, masks):
-    """The image of a json file; adds to the lists of what is noted."""
+def _found(file, content, locator, problems, notes, masks):
+    """The image of a json file; adds to what is noted."""
     objects = Objects()
     for number, shape in enumerate(map(dict_of, content["shapes"])):
         place = f"shapes[{number}]"
-        _add_shape(objects, shape, place, file.name, problems, rotated)
+        _add_shape(objects, shape, place, file.name, problems, notes)
     name = str(content.get("imagePath") or "")
     image = locator.find(name) if name else locator.find_frame(file.stem)
     if image is None or not is_file(image):
@@ -206,9 +245,12 @@ def _found(file, content, locator, problems, rotated, stale, masks):
     elif image.stem.lower() != file.stem.lower():
         own = _image_beside(file, image.suffix)
         if own is not None:  # a copy of both files, in which the name stayed
-            stale.append(f"{file.name!r} names {image.name!r}")
+            notes.stale.append(f"{file.name!r} names {image.name!r}")
             image = own
     size = [number_of(content.get(f"image{side}")) for side in ("Height", "Width")]
+    size = reading.check_size(*size)
+    if isinstance(image, os.PathLike) and size and not is_remote(file):
+        image = _image_with_size(size, image, file, content, notes)
     return reading.Found(
         place=file.name,
         image=file.with_suffix(".jpg") if image is None else image,
@@ -216,9 +258,34 @@ def _found(file, content, locator, problems, rotated, stale, masks):
         classes=objects.classes,
         source_id=file.stem,
         file_name=_file_name(image, name, file),
-        image_size=reading.check_size(*size),
+        image_size=size,
         shapes=tuple(objects.shapes) if masks else None,
     )
+
+
+def _image_with_size(size, image, file, content, notes):
+    """The image, or that inside the json file if it alone has the annotated size."""
+    if not content.get("imageData") or not is_file(image):
+        return image
+    actual = _stored_size(image)
+    if actual is None or sorted(actual) == sorted(size):
+        return image
+    embedded = _embedded(file, content)
+    if embedded is None or _stored_size(embedded) != size:
+        return image
+    said, found = (f"{height} and {width}" for height, width in (size, actual))
+    notes.other_size.append(
+        f"{file.name!r} says {said}, and {image.name!r} has {found}"
+    )
+    return embedded
+
+
+def _stored_size(image):
+    """The height and width of an image, or None where it cannot be read."""
+    try:
+        return read_image_size(image)
+    except (ValueError, OSError):
+        return None
 
 
 def _image_beside(file, suffix):
@@ -229,7 +296,7 @@ def _image_beside(file, suffix):
     return next(filter(is_file, places), None)
 
 
-def _add_shape(objects, shape, place, file_name, problems, rotated):
+def _add_shape(objects, shape, place, file_name, problems, notes):
     """Adds the box of a shape, or a problem."""
     kind, label = shape.get("shape_type", "polygon"), str(shape.get("label") or "")
     points = points_of(shape.get("points"))
@@ -257,7 +324,7 @@ def _add_shape(objects, shape, place, file_name, problems, rotated):
     direction = number_of(shape.get("direction")) or 0.0  # of AnyLabeling, in radians
     if kind in ("rotation", "oriented_rectangle"):
         angle = f"{np.degrees(direction):.4g} degrees"
-        rotated.append(f"{label!r} by {angle} in {file_name}")
+        notes.rotated.append(f"{label!r} by {angle} in {file_name}")
     objects.add(box, label, outline)
 
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from effdet_keras.data.dataset import DetectionDataset
+from effdet_keras.data.dataset import DetectionDataset, count_of
 from effdet_keras.data.formats import reading
 from effdet_keras.data.formats.annotation_files import (
     Objects,
@@ -27,7 +27,11 @@ from effdet_keras.data.formats.annotation_files import (
     read_path,
 )
 from effdet_keras.data.formats.csv import read_lines
-from effdet_keras.data.formats.dataset_files import role_of_split, split_in_name
+from effdet_keras.data.formats.dataset_files import (
+    role_of_split,
+    split_folders,
+    split_in_name,
+)
 from effdet_keras.data.formats.image_paths import ImageLocator
 from effdet_keras.data.formats.label_map import ClassNames
 from effdet_keras.data.problems import Problems
@@ -69,7 +73,8 @@ def from_via(
     Args:
         path: the json or csv file, or a folder that holds it, or one with `train` and
             `val` that hold one each. Several json files of a folder that have different
-            images, and no name of a split, are read as one dataset.
+            images, and no name of a split, are read as one dataset. Of several of the
+            same images in the folder of a split, that with the most boxes is read.
         split: name of a split of a folder. None reads the only one.
         class_attribute: name of the region attribute that is the class. None takes the
             only one, or else "class", "label", "name", "category", "type", "object" or
@@ -115,12 +120,13 @@ def from_via(
     )
 
 
-def _read_file(path, **options):
-    return _read_files([path], **options)
+def _read_file(path, repeated=(), **options):
+    return _read_files([path], repeated, **options)
 
 
 def _read_files(
     files,
+    repeated=(),
     class_attribute=None,
     image_dir=None,
     *,
@@ -128,7 +134,10 @@ def _read_files(
     on_error="raise",
     masks=False,
 ):
-    """The dataset of one file, or of several of different images."""
+    """The dataset of one file, or of several of different images.
+
+    `repeated` are files of the same images as the first, which a note names.
+    """
     path = files[0] if len(files) == 1 else files[0].parent
     problems = Problems(f"`from_via` of {str(path)!r}", on_error)
     contents, given = [], {}
@@ -139,6 +148,11 @@ def _read_files(
             images, of_file = _read_via_json(file)
             given = given or of_file
         contents.append((images, ImageLocator(file, image_dir)))
+    for other in repeated:
+        there, here = (_count_boxes(file) for file in (other, path))
+        detail = f"{other.name!r} is of the same images as {path.name!r}: "
+        detail += f"{count_of(there, 'box', 'boxes')} there, {here:,} here"
+        problems.add_note("repeated annotation file", path.parent.name, detail)
     everything = [image for images, _ in contents for image in images]
     attribute = _class_attribute(everything, class_attribute, path)
     only_class = _only_class(attribute, class_names, path, problems)
@@ -157,6 +171,7 @@ def _read_files(
 def via_readers(path: Any) -> dict[str, Callable]:
     """Finds files of VIA: dict from split to the function that reads it."""
     files = _different(files_by_split(path, (".json",), is_via))
+    files, repeated = _one_of_each_split(path, files)
     # A csv file beside a json file has the same boxes, unless it is of another split.
     tables = files_by_split(path, (".csv",), is_via)
     others = {s: f for s, f in tables.items() if _names_split(f) and s not in files}
@@ -164,7 +179,10 @@ def via_readers(path: Any) -> dict[str, Callable]:
     if _are_parts(files):
         whole = functools.partial(_read_files, list(files.values()))
         return {reading.ONE_SPLIT: whole}
-    return {s: functools.partial(_read_file, file) for s, file in files.items()}
+    return {
+        split: functools.partial(_read_file, file, repeated.get(file, ()))
+        for split, file in files.items()
+    }
 
 
 def _names_split(file):
@@ -200,6 +218,33 @@ def _different(files):
     if len(different) == 1:
         return {reading.ONE_SPLIT: next(iter(different.values()))}
     return different
+
+
+def _one_of_each_split(path, files):
+    """Of the files in the folder of a split, if they are of the same images, one.
+
+    Returns:
+        The files by their splits, of which one has the most boxes; and the others of
+        each file.
+    """
+    found, repeated = {}, {}
+    for split, folder in split_folders(path).items() if len(files) > 1 else ():
+        own = {
+            name: file
+            for name, file in files.items()
+            if folder in (file.parent, file.parent.parent)
+        }
+        images = [{name for name, _ in _read_via_json(f)[0]} for f in own.values()]
+        if own and all(names == images[0] for names in images):
+            best = max(own.values(), key=_count_boxes)
+            repeated[best] = [file for file in own.values() if file != best]
+            own = {split: best}
+        found |= own
+    return found or files, repeated
+
+
+def _count_boxes(file):
+    return sum(len(regions) for _, regions in _read_via_json(file)[0])
 
 
 def is_via(path: Any) -> bool:
@@ -336,7 +381,10 @@ def _found(name, regions, attribute, only_class, locator, problems, masks):
             problems.add("bad box", name, detail)
         elif label is None:
             given = region.get("region_attributes")
-            detail = f"{place} needs one value of {attribute!r}. Received: {given}"
+            detail = (
+                f"{place} needs one value of {attribute!r}, its class. Received: "
+                f"{given}. Set it in VIA's annotation editor, and export again"
+            )
             problems.add("bad box", name, detail)
         else:
             outline = polygon_shape(_points(shape)) if kind == "polygon" else None

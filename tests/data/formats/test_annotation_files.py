@@ -90,8 +90,9 @@ def test_an_image_is_found_by_the_longest_ending_that_exists(tmp_path, name, fou
 
 
 def test_of_several_images_none_is_taken(tmp_path):
-    for path in ("frames/day/b.png", "frames/night/b.png", ".cache/c.png"):
+    for path in ("frames/day/b.png", ".cache/c.png"):
         save_image(tmp_path / path)
+    save_image(tmp_path / "frames/night/b.png", (30, 20))
     locator = ImageLocator(touch(tmp_path / "export.json"))
     for name in ("b.png", "c.png", "gone.png", "", "up/gone.png"):
         assert not locator.find(name).is_file()

@@ -237,6 +237,8 @@ def test_the_folder_of_the_images_is_found_or_asked_for(content, tmp_path):
     (tmp_path / "deep/down").rename(inside / "photos of May")
     assert from_coco(path)[0]["path"] == str(inside / "photos of May" / "a.png")
     shutil.copytree(inside / "photos of May", inside / "copies")
+    assert len(from_coco(path)) == 2  # either is right
+    save_image(inside / "copies" / "a.png", (48, 32), turn=1)  # other bytes
     with pytest.raises(ValueError, match="in 2 folders: .*copies.*Pass `image_dir`"):
         from_coco(path)
     (inside / "photos of May").rename(inside / "val2017")

@@ -176,7 +176,7 @@ def test_an_image_in_another_folder_is_found_by_the_end_of_its_name(export):
     assert from_cvat(folder).records[0].image == str(deep)
     other = folder / "frames" / "night" / "day" / "a.png"
     other.parent.mkdir(parents=True)
-    save_image(other)
+    save_image(other, (30, 20))
     with pytest.raises(FileNotFoundError, match=r"1 missing image: .*a\.png"):
         from_cvat(folder)
 

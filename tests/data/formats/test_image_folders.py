@@ -19,10 +19,10 @@ def put(folder, *names):
         Image.new("RGB", (40, 20), (number, 0, 0)).save(path)
 
 
-def annotate(path):
+def annotate(path, height=20):
     """Writes a json or csv file of one image, `0001.jpg`, with one box."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    image = {"id": 1, "file_name": "0001.jpg", "width": 40, "height": 20}
+    image = {"id": 1, "file_name": "0001.jpg", "width": 40, "height": height}
     box = {"id": 1, "image_id": 1, "category_id": 1, "bbox": [1, 2, 4, 4]}
     content = {"images": [image], "annotations": [box]}
     content["categories"] = [{"id": 1, "name": "cat"}]
@@ -52,6 +52,44 @@ def test_images_of_one_name_are_those_of_the_split(tmp_path, kind, train, val):
     splits = load_splits(tmp_path)
     assert place(splits["train"], tmp_path) == f"{train}/0001.jpg"
     assert place(splits["val"], tmp_path) == f"{val}/0001.jpg"
+
+
+@pytest.mark.parametrize("folder", ["test_{}", "photos {}", "test_{}_images"])
+def test_of_folders_of_one_split_that_with_the_words_of_the_json_is_taken(
+    tmp_path, folder
+):
+    for name in ("cam1", "cam2"):
+        annotate(tmp_path / f"data/annotations-test_{name}.json")
+    put(tmp_path / "data", *(f"{folder.format(n)}/0001.jpg" for n in ("cam1", "cam2")))
+    splits = load_splits(tmp_path / "data")
+    for name in ("cam1", "cam2"):
+        dataset = splits[f"annotations-test_{name}"]
+        wanted = f"data/{folder.format(name)}/0001.jpg"
+        assert place(dataset, tmp_path) == wanted
+
+
+@pytest.mark.parametrize("folders", [("test_b", "test_a"), ("day", "night")])
+def test_of_folders_with_equal_names_the_sizes_of_images_tell(tmp_path, folders):
+    put(tmp_path, *(f"{folder}/0001.jpg" for folder in folders))
+    annotate(tmp_path / "test.json", height=30)
+    file = tmp_path / folders[1] / "0001.jpg"
+    Image.new("RGB", (40, 30), (9, 0, 0)).save(file)
+    assert (
+        place(from_coco(tmp_path / "test.json"), tmp_path) == f"{folders[1]}/0001.jpg"
+    )
+    Image.new("RGB", (40, 30)).save(tmp_path / folders[0] / "0001.jpg")
+    several = f"2 folders: .*{folders[0]}.*Pass `image_dir`, or name the json file"
+    with pytest.raises(ValueError, match=several):
+        from_coco(tmp_path / "test.json")
+    file.write_bytes((tmp_path / folders[0] / "0001.jpg").read_bytes())
+    assert len(from_coco(tmp_path / "test.json")) == 1  # copies are one image
+
+
+def test_a_folder_of_a_split_comes_before_those_with_more_words(tmp_path):
+    put(tmp_path, "val images/0001.jpg", "val_blurred_images/0001.jpg")
+    annotate(tmp_path / "instances_val.json")
+    dataset = from_coco(tmp_path / "instances_val.json")
+    assert place(dataset, tmp_path) == "val images/0001.jpg"
 
 
 def test_a_folder_of_another_split_is_never_that_of_the_images(tmp_path):

@@ -108,6 +108,20 @@ def test_a_copy_whose_image_path_stayed_has_its_own_image(annotate):
     assert from_labelme(folder).records[1].image == str(folder / "a.png")
 
 
+def test_files_in_a_folder_of_annotations_are_read_as_well(annotate):
+    for name, folder in (("a", ""), ("b", ""), ("c", "annotation"), ("d", "images")):
+        root = annotate(name, BOX, folder=folder)
+        save_image(root / "images" / f"{name}.png")
+    dataset = data.load(root)
+    assert [record.source_id for record in dataset.records] == ["a", "b", "c", "d"]
+    assert not dataset.problems
+    annotate("a", folder="annotation")
+    said = r"1 .* name of one in another folder: 'annotation/a\.json' .*\(not read\)"
+    with pytest.warns(UserWarning, match=said):
+        dataset = data.load(root)
+    assert [len(record.labels) for record in dataset.records] == [1, 1, 1, 1]
+
+
 def test_an_image_that_is_only_in_the_json_is_read_from_there(annotate, tmp_path):
     save_image(tmp_path / "elsewhere" / "a.png")
     image = (tmp_path / "elsewhere" / "a.png").read_bytes()
@@ -122,6 +136,25 @@ def test_an_image_that_is_only_in_the_json_is_read_from_there(annotate, tmp_path
     data.write_coco(dataset, folder / "coco")
     (written,) = (folder / "coco/train").iterdir()
     assert written.read_bytes() == image
+
+
+def test_an_embedded_image_of_the_annotated_size_comes_before_a_file_of_another(
+    annotate, tmp_path
+):
+    image = save_image(tmp_path / "elsewhere" / "a.png").read_bytes()
+    embedded = base64.b64encode(image).decode()
+    folder = annotate("a", BOX, folder="set", imageData=embedded) / "set"
+    save_image(folder / "a.png", (30, 18))
+    said = r"1 of 1 .*'a\.json' says 20 and 40, and 'a\.png' has 18 and 30"
+    with pytest.warns(UserWarning, match=said):
+        dataset = from_labelme(folder)
+    assert dataset[0]["image"].shape == (20, 40, 3)
+    for size in ((20, 40), (40, 20)):  # as stored by a camera; the annotated one
+        save_image(folder / "a.png", size)
+        assert from_labelme(folder).records[0].image == str(folder / "a.png")
+    save_image(folder / "a.png", (30, 18))
+    annotate("a", BOX, folder="set", imageData=embedded, imageWidth=90)
+    assert from_labelme(folder).records[0].image == str(folder / "a.png")
 
 
 def test_points_and_lines_are_left_out_and_turned_rectangles_are_noted(annotate):

@@ -194,6 +194,7 @@ def test_circles_and_ellipses(write):
         (region({**POLYGON, "all_points_y": [1]}, name="cat"), "'polygon'"),
         (region(RECT, other="cat"), "needs one value of 'name'"),
         (region(RECT, name=" "), "needs one value of 'name'"),
+        (region(RECT), r"Received: \{\}\. Set it in VIA's annotation editor"),
     ],
 )
 def test_bad_regions_are_named(write, bad, message):
@@ -245,3 +246,40 @@ def test_lines_alone_are_told(write):
     folder = write(images(*[region(line, name="road")] * 31))
     with pytest.raises(ValueError, match="31 unread shapes: a.png: .*polyline.*draw"):
         from_via(folder / "via_region_data.json")
+
+
+def test_of_two_files_of_the_same_images_in_a_split_that_with_more_boxes_is_read(
+    tmp_path,
+):
+    few = images(region(RECT, species="cat"))
+    many = images(*REGIONS)
+    for split, name, content in (
+        ("train", "annotations.json", few),
+        ("train", "train.json", many),
+        ("val", "a.json", many),
+        ("val", "b.json", images(*REGIONS, second="c.png")),
+    ):
+        for image in ("a.png", "b.png", "c.png"):
+            save_image(tmp_path / split / image)
+        (tmp_path / split / name).write_text(json.dumps(content))
+    said = r"'annotations\.json' is of the same images as 'train\.json': 1 box there, 2"
+    with pytest.warns(UserWarning, match=rf"{said} here \(not read\)"):
+        splits = load_splits(tmp_path)
+    assert list(splits) == ["train", "val_a", "val_b"]
+    assert len(splits["train"].records[0].labels) == 2
+    assert [p.kind for p in splits["train"].problems] == ["repeated annotation file"]
+
+
+@pytest.mark.parametrize("named", ["via_region_data.json", "json/via.json"])
+def test_copies_of_an_image_are_one_image(tmp_path, named):
+    file = tmp_path / named
+    file.parent.mkdir(exist_ok=True)
+    content = images(region(RECT, species="cat"))
+    file.write_text(json.dumps({"a.png99": content["a.png99"]}))
+    first = save_image(tmp_path / "IMAGES of May" / "a.png")
+    other = save_image(tmp_path / "IMAGES ML" / "a.png")
+    assert len(from_via(file)) == 1
+    assert from_via(file).records[0].image in (str(first), str(other))
+    save_image(other, (30, 30))
+    with pytest.raises(FileNotFoundError, match="2 images have that name"):
+        from_via(file)
