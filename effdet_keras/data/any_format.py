@@ -26,6 +26,7 @@ from effdet_keras.data.formats.csv import csv_readers, write_csv
 from effdet_keras.data.formats.cvat import cvat_readers
 from effdet_keras.data.formats.dataset_files import (
     NO_DATA_FOLDERS,
+    describe_archives,
     listing_once,
     names_in,
     role_of_split,
@@ -377,7 +378,13 @@ def _read(found, splits, class_names, on_error, masks, unlabelled=None):
         options["unlabelled"] = unlabelled
     with dataset_root(found.root), _collector_off():
         readers = {split: found.readers[split] for split in splits}
-        datasets = _read_splits(readers, **options)
+        try:
+            datasets = _read_splits(readers, **options)
+        except FileNotFoundError as error:
+            others = _describe_others(found)
+            if not others:
+                raise
+            raise FileNotFoundError(f"{error}{others}") from error
         for split in readers.keys() - datasets.keys():
             print(f"  {split!r} is left out: it has no image")
         if len(datasets) == len(found.readers):
@@ -404,6 +411,25 @@ def _read_splits(readers, **options):
         if len(dataset):
             datasets[split] = dataset
     return {split: datasets[split] for split in readers if split in datasets}
+
+
+def _describe_others(found):
+    """Lines that name the datasets in other formats, where the images of one are gone.
+
+    Archives, in which they may be, have a line as well.
+    """
+    if is_remote(found.root) or not found.root.is_dir():
+        return ""
+    formats = [name for name in FORMATS if name != found.format]
+    with listing_once():
+        others = _find_in(found.root, formats)[0] or _find_below(found.root, formats)[0]
+    lines = [
+        f"{str(other.path)!r} is {other.described}: pass format={other.format!r} "
+        "(--format) to read that"
+        for other in others[:_MAX_TOLD]
+    ]
+    archives = describe_archives(found.root)
+    return "".join(f"\n  {line}" for line in [*lines, archives] if line)
 
 
 _MAX_TOLD = 5  # datasets beside the one that is read

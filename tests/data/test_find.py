@@ -1072,3 +1072,30 @@ def test_a_yaml_file_that_is_a_pointer_of_git_lfs_is_named(tmp_path):
     put(tmp_path, "custom.yaml", text="version https://git-lfs.github.com/spec/v1\n")
     with pytest.warns(UserWarning, match=r"custom\.yaml' is a pointer of Git LFS"):
         load(tmp_path)
+
+
+def test_another_format_is_named_where_the_images_of_one_are_gone(tmp_path):
+    for split in ("train", "test"):
+        put(tmp_path, f"annotations/{split}.json", text=coco(f"{split}.png"))
+        put(tmp_path, f"images/{split}/Town_{split}.png")
+        xml = VOC.format(f"Town_{split}.png")
+        put(tmp_path, f"labels/{split}/Town_{split}.xml", text=xml)
+    put(tmp_path, "images.zip")
+    with pytest.raises(FileNotFoundError) as caught:
+        load_splits(tmp_path)
+    assert "Pascal VOC: splits test, train: pass format='voc'" in str(caught.value)
+    assert str(tmp_path / "images.zip") in str(caught.value)
+    assert len(load_splits(tmp_path, format="voc")) == 2
+
+
+@pytest.mark.parametrize("kind", ["csv", "json"])
+def test_each_file_of_a_camera_has_the_images_of_its_folder(tmp_path, kind):
+    for i in (1, 2):
+        put(tmp_path, f"data/test_cam{i}/a.jpg", color="red" if i == 1 else "blue")
+        text = coco("a.jpg")
+        if kind == "csv":
+            text = CSV + "a.jpg,40,20,cat,2,3,14,16\n"
+        put(tmp_path, f"data/annotations-test_cam{i}.{kind}", text=text)
+    splits = load_splits(tmp_path)
+    found = [paths(dataset, tmp_path) for dataset in splits.values()]
+    assert found == [["data/test_cam1/a.jpg"], ["data/test_cam2/a.jpg"]]

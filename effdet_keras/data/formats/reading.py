@@ -378,22 +378,28 @@ def image_folder_inside(file, split, names, path_in):
     for base in [file.parent, *([] if is_at_the_root(file) else [file.parent.parent])]:
         folders += [base / split, base / "images" / split]
         if _first_with(folders, names, path_in) is None:
-            folders += _folders_of_split(base, split)
+            folders += _folders_of_split(base, split, file.stem)
         folders += [base / place for place in _IMAGE_PLACES]
     return _first_with(folders, names, path_in)
 
 
-def _folders_of_split(base, split):
-    """The folders of images in a folder that are of a split, such as `val_images`."""
+def _folders_of_split(base, split, name):
+    """The folders of images in a folder that are of a split, such as `val_images`.
+
+    Those come first that share most words with the name of the annotations.
+    """
+    words = dataset_files.words_in_name(name)
     roles = dataset_files.split_roles([split])
     if not roles or is_remote(base) or not base.is_dir():
         return []
-    return [
+    folders = [
         folder
         for folder in dataset_files.visible_folders(base)
         if dataset_files.split_roles([folder.name]) == roles
         and may_have_images(folder.name)
     ]
+    shared = {f: len(words & dataset_files.words_in_name(f.name)) for f in folders}
+    return sorted(folders, key=lambda folder: -shared[folder])
 
 
 def image_folder_around(file, split, names, path_in, problems):
