@@ -381,10 +381,10 @@ def _read(found, splits, class_names, on_error, masks, unlabelled=None):
         try:
             datasets = _read_splits(readers, **options)
         except FileNotFoundError as error:
-            others = _describe_others(found)
-            if not others:
+            lines = [line for line in _others_than(found) if line not in str(error)]
+            if not lines:
                 raise
-            raise FileNotFoundError(f"{error}{others}") from error
+            raise FileNotFoundError("\n  ".join([str(error), *lines])) from error
         for split in readers.keys() - datasets.keys():
             print(f"  {split!r} is left out: it has no image")
         if len(datasets) == len(found.readers):
@@ -413,13 +413,13 @@ def _read_splits(readers, **options):
     return {split: datasets[split] for split in readers if split in datasets}
 
 
-def _describe_others(found):
-    """Lines that name the datasets in other formats, where the images of one are gone.
+def _others_than(found):
+    """Lines that name datasets in other formats, where the images of one are gone.
 
     Archives, in which they may be, have a line as well.
     """
     if is_remote(found.root) or not found.root.is_dir():
-        return ""
+        return []
     formats = [name for name in FORMATS if name != found.format]
     with listing_once():
         others = _find_in(found.root, formats)[0] or _find_below(found.root, formats)[0]
@@ -428,8 +428,7 @@ def _describe_others(found):
         "(--format) to read that"
         for other in others[:_MAX_TOLD]
     ]
-    archives = describe_archives(found.root)
-    return "".join(f"\n  {line}" for line in [*lines, archives] if line)
+    return [*lines, *filter(None, [describe_archives(found.root)])]
 
 
 _MAX_TOLD = 5  # datasets beside the one that is read
@@ -449,8 +448,8 @@ def _tell_of_other_folders(found, datasets):
             others += own or _find_below(folder, formats, everywhere=False)[0]
     for source in others[:_MAX_TOLD]:
         print(
-            f"  {str(source.path)!r} is {source.described}. That is another dataset, "
-            "and not read: pass its folder"
+            f"  {str(source.path)!r} is {source.described} as well, which is not read: "
+            "pass that folder to read it"
         )
     if len(others) > _MAX_TOLD:
         print(f"  and {len(others) - _MAX_TOLD} more datasets are not read")
@@ -466,9 +465,7 @@ def _unread_folders(root, used):
     for place, folders, _ in walk(root, depth=_DEPTH):
         folders[:] = [name for name in folders if name.lower() not in NO_DATA_FOLDERS]
         path = os.path.realpath(place)
-        if path in used:
-            continue
-        if path in above or not _count_images(place):
+        if place == root or path in used | above or not _count_images(place):
             continue
         found.append(place)
         folders.clear()

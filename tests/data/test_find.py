@@ -995,6 +995,34 @@ def test_a_folder_of_labels_may_have_its_images_beside_them(tmp_path, folder, ot
     assert paths(dataset, tmp_path) == expected
 
 
+def test_txt_files_beside_images_have_the_list_that_lies_among_them(tmp_path):
+    names = ["a.jpg", "yolo/b.jpg", "yolo/c.jpg"]
+    put(tmp_path, *names)
+    put(tmp_path, *(name.replace("jpg", "txt") for name in names), text=ROW)
+    put(tmp_path, "yolo/classes.txt", text="good\nbad\n")
+    put(tmp_path, "coco.names", text="person\nbicycle\ncar\n")
+    dataset = load(tmp_path)
+    assert dataset.class_names == ("good", "bad")
+    assert len(dataset) == 3
+
+
+def test_folders_beside_records_are_named_and_not_the_records(tmp_path, capsys):
+    put(tmp_path, "new/a.jpg")
+    put(tmp_path, "new/a.xml", text=VOC.format("a.jpg"))
+    data.write_tfrecord(load(tmp_path), tmp_path / "records")
+    for file in (tmp_path / "records").iterdir():
+        file.rename(tmp_path / file.name)
+    put(tmp_path, "images/b.jpg")
+    put(tmp_path, "images/b.xml", text=VOC.format("b.jpg"))
+    (tmp_path / "records").rmdir()
+    capsys.readouterr()
+    load(tmp_path, format="tfrecord")
+    lines = capsys.readouterr().out.splitlines()
+    assert [line.partition(" is ")[0] for line in lines[1:]] == [
+        f"  {str(tmp_path / name)!r}" for name in ("images", "new")
+    ]
+
+
 @pytest.mark.parametrize("is_divided", [False, True])
 def test_datasets_in_other_folders_are_named(tmp_path, capsys, is_divided):
     for split in ("train", "test")[: 1 + is_divided]:
@@ -1009,7 +1037,7 @@ def test_datasets_in_other_folders_are_named(tmp_path, capsys, is_divided):
     lines = capsys.readouterr().out.splitlines()
     assert len(lines) == 2
     place = str(tmp_path / "other" / "phone")
-    assert lines[1].startswith(f"  {place!r} is CSV: splits train. That is another")
+    assert lines[1].startswith(f"  {place!r} is CSV: splits train as well, which")
     load(tmp_path, "train")  # of two splits, one is read: nothing is known of others
     assert len(capsys.readouterr().out.splitlines()) == 2 - is_divided
 

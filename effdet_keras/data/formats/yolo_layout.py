@@ -550,6 +550,8 @@ def _folder_layout(path):
     if layout.names:
         return layout
     places = [path, path / "labels", path / "labels" / "train"]
+    if layout.is_flat:
+        places += filter(_flat_layout, visible_folders(path))
     places += _label_places(_places_of(layout.splits))
     names, names_of, notes = _names_of_layout(places, path, layout.splits)
     return layout._replace(
@@ -1304,31 +1306,37 @@ def find_names(places: Iterable[Any], folder: Any) -> tuple[tuple[str, ...], Any
         around = [p for p in folder.parents if p == root or root in p.parents]
     folders = [base / name for base in (folder, *around) for name in _NAME_FOLDERS]
     folders = [p for p in (*places, *folders) if p != folder.parent or p in around]
-    for place in dict.fromkeys([*folders, folder.parent]):
-        is_beyond = place == folder.parent and place not in around
-        names, file = _list_in(place, is_beyond)
-        if names:
-            return names, file
-    return (), None
+    folders = list(dict.fromkeys(folders))
+    # A `coco.names` of a model may lie in the folder of the dataset.
+    lists = itertools.chain(
+        (_usual_list_in(place, _NAME_FILES) for place in folders),
+        map(_other_list_in, folders),
+        [_usual_list_in(folder.parent, _NAME_FILES[:2])],  # beyond the dataset
+    )
+    return next((found for found in lists if found[0]), ((), None))
 
 
-def _list_in(folder, is_beyond=False):
-    """The names of the first list of classes in a folder, and its file; or (), None.
+def _list_in(folder):
+    """The names of the first list of classes in a folder, and its file; or (), None."""
+    found = _usual_list_in(folder, _NAME_FILES)
+    return found if found[0] else _other_list_in(folder)
 
-    Beyond the dataset only the most usual names of files count.
-    """
-    files = [folder / name for name in (_NAME_FILES[:2] if is_beyond else _NAME_FILES)]
-    if not is_beyond:
-        files += visible_files(folder, ".names", ".labels", ".pbtxt")
-    for file in files:
-        names = _names_in_file(file) if file.is_file() else ()
-        if names:
-            return names, file
-    for file in [] if is_beyond else visible_files(folder, ".yaml", ".yml"):
-        names = _names_in_yaml(file)
-        if names:
-            return names, file
-    return (), None
+
+def _usual_list_in(folder, names):
+    """As `_list_in`, of a file that has one of these names."""
+    files = [folder / name for name in names]
+    lists = ((_names_in_file(file), file) for file in files if file.is_file())
+    return next((found for found in lists if found[0]), ((), None))
+
+
+def _other_list_in(folder):
+    """As `_list_in`, of a file whose name only tells what kind it is."""
+    files = visible_files(folder, ".names", ".labels", ".pbtxt")
+    lists = itertools.chain(
+        ((_names_in_file(file), file) for file in files),
+        ((_names_in_yaml(f), f) for f in visible_files(folder, ".yaml", ".yml")),
+    )
+    return next((found for found in lists if found[0]), ((), None))
 
 
 def _go_together(lists):
