@@ -846,7 +846,9 @@ def _choose(found, inner, path):
         ]
         raise InvalidValueError(_describe_several(there, path))
     first, others = contents[0], contents[1:]
-    notes = "".join(_note_of_other(first, other) for other in others)
+    notes = "".join(_note_of_other(first, other) for other in others[:_SHOWN])
+    if len(others) > _SHOWN:
+        notes += f"\n  and in {len(others) - _SHOWN} more, which are not read"
     notes += unread_notes
     return dataclasses.replace(first.source, readers=first.readers, note=notes)
 

@@ -1127,3 +1127,13 @@ def test_each_file_of_a_camera_has_the_images_of_its_folder(tmp_path, kind):
     splits = load_splits(tmp_path)
     found = [paths(dataset, tmp_path) for dataset in splits.values()]
     assert found == [["data/test_cam1/a.jpg"], ["data/test_cam2/a.jpg"]]
+
+
+def test_of_many_datasets_of_the_same_images_a_few_are_named(tmp_path, capsys):
+    put(tmp_path, "images/0.jpg")
+    folders = [f"boxes/{name}" for name in "abcdefghijklm"]
+    put(tmp_path, *(f"{f}/0.xml" for f in folders), text=VOC.format("0.jpg"))
+    load(tmp_path)
+    lines = capsys.readouterr().out.splitlines()
+    assert len(lines) == 10
+    assert lines[-1] == "  and in 4 more, which are not read"
