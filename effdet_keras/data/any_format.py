@@ -432,6 +432,7 @@ def _others_than(found):
 
 
 _MAX_TOLD = 5  # datasets beside the one that is read
+_MAX_UNREAD = 50  # folders in which they are looked for
 
 
 def _tell_of_other_folders(found, datasets):
@@ -443,7 +444,7 @@ def _tell_of_other_folders(found, datasets):
     used = {os.path.realpath(folder) for folder in used}
     others, formats = [], list(FORMATS)
     with listing_once():
-        for folder in _unread_folders(found.root, used):
+        for folder in _unread_folders(found.root, used)[:_MAX_UNREAD]:
             own = _find_in(folder, formats)[0]
             others += own or _find_below(folder, formats, everywhere=False)[0]
     for source in others[:_MAX_TOLD]:

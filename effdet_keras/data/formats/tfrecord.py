@@ -160,8 +160,8 @@ def _names_of_label_map(folders, pairs, drop_zero, problems):
             if len(others) > 1
             else f"the label map {str(path)!r} does not fit the records"
         )
-        detail += f": {reason}. The classes are called as in the records: pass "
-        problems.add("other label map", path, f"{detail}`label_map` for another map")
+        cure = "The classes are called as in the records: pass `label_map` for another"
+        problems.add("other label map", path, f"{detail}: {reason}. {cure} map")
     return {}
 
 
