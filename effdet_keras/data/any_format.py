@@ -385,9 +385,10 @@ def _read(found, splits, class_names, on_error, masks, unlabelled=None):
             if not lines:
                 raise
             raise FileNotFoundError("\n  ".join([str(error), *lines])) from error
-        for split in readers.keys() - datasets.keys():
-            print(f"  {split!r} is left out: it has no image")
-        if len(datasets) == len(found.readers):
+        for split in readers:
+            if split not in datasets:
+                print(f"  {split!r} is left out: it has no image")
+        if len(readers) == len(found.readers):
             _tell_of_other_folders(found, datasets)
     return datasets
 
@@ -413,6 +414,10 @@ def _read_splits(readers, **options):
     return {split: datasets[split] for split in readers if split in datasets}
 
 
+_MAX_TOLD = 5  # datasets beside the one that is read
+_MAX_UNREAD = 50  # folders in which they are looked for
+
+
 def _others_than(found):
     """Lines that name datasets in other formats, where the images of one are gone.
 
@@ -421,18 +426,13 @@ def _others_than(found):
     if is_remote(found.root) or not found.root.is_dir():
         return []
     formats = [name for name in FORMATS if name != found.format]
-    with listing_once():
-        others = _find_in(found.root, formats)[0] or _find_below(found.root, formats)[0]
+    others = _find_in(found.root, formats)[0] or _find_below(found.root, formats)[0]
     lines = [
         f"{str(other.path)!r} is {other.described}: pass format={other.format!r} "
         "(--format) to read that"
         for other in others[:_MAX_TOLD]
     ]
     return [*lines, *filter(None, [describe_archives(found.root)])]
-
-
-_MAX_TOLD = 5  # datasets beside the one that is read
-_MAX_UNREAD = 50  # folders in which they are looked for
 
 
 def _tell_of_other_folders(found, datasets):
@@ -443,10 +443,9 @@ def _tell_of_other_folders(found, datasets):
     used = {os.path.dirname(image) for image in images if isinstance(image, str)}
     used = {os.path.realpath(folder) for folder in used}
     others, formats = [], list(FORMATS)
-    with listing_once():
-        for folder in _unread_folders(found.root, used)[:_MAX_UNREAD]:
-            own = _find_in(folder, formats)[0]
-            others += own or _find_below(folder, formats, everywhere=False)[0]
+    for folder in _unread_folders(found.root, used)[:_MAX_UNREAD]:
+        own = _find_in(folder, formats)[0]
+        others += own or _find_below(folder, formats, everywhere=False)[0]
     for source in others[:_MAX_TOLD]:
         print(
             f"  {str(source.path)!r} is {source.described} as well, which is not read: "
@@ -461,12 +460,12 @@ def _unread_folders(root, used):
 
     Those that hold others are not among them: the outermost is.
     """
-    above = {str(p) for folder in used for p in pathlib.Path(folder).parents}
+    read = used.union(str(p) for folder in used for p in pathlib.Path(folder).parents)
     found = []
     for place, folders, _ in walk(root, depth=_DEPTH):
         folders[:] = [name for name in folders if name.lower() not in NO_DATA_FOLDERS]
-        path = os.path.realpath(place)
-        if place == root or path in used | above or not _count_images(place):
+        is_read = place == root or os.path.realpath(place) in read
+        if is_read or not _count_images(place):
             continue
         found.append(place)
         folders.clear()
@@ -868,13 +867,17 @@ def _content_of(source):
     """What a dataset holds, or the error where it cannot be read; None: no image."""
     boxes_of, num_boxes, seen = collections.Counter(), 0, set()
     files_of = collections.defaultdict(list)
-    readers, means, is_doubtful = {}, {}, False
+    readers, means, is_doubtful, without_class = {}, {}, False, None
     try:
         with dataset_root(source.root), _collector_off():
             for split, read in source.readers.items():
                 with warnings.catch_warnings(record=True) as told:
                     warnings.simplefilter("always")
-                    dataset = read(on_error="skip")
+                    try:
+                        dataset = read(on_error="skip")
+                    except NoClassError as error:  # the other splits may have objects
+                        readers[split], without_class = read, error
+                        continue
                 is_clean = not told and not dataset.problems
                 again = functools.partial(_read_again, dataset, read)
                 readers[split] = again if is_clean else read
@@ -899,7 +902,7 @@ def _content_of(source):
     except (ValueError, OSError, ImportError) as error:
         return error
     if not boxes_of:
-        return None
+        return without_class
     return _Content(source, readers, boxes_of, files_of, num_boxes, means, is_doubtful)
 
 

@@ -938,6 +938,25 @@ def test_a_split_without_objects_has_the_classes_of_the_others(tmp_path):
     assert [len(d.records[0].labels) for d in splits.values()] == [0, 1]
 
 
+def test_an_empty_list_of_a_split_does_not_hide_a_format_behind_another(
+    tmp_path, capsys
+):
+    put(tmp_path, "JPEGImages/a.jpg", "other/b.jpg")
+    put(tmp_path, "Annotations/a.xml", text=VOC.format("a.jpg"))
+    put(tmp_path, "ImageSets/Main/train.txt", text="a\n")
+    put(tmp_path, "ImageSets/Main/val.txt", "ImageSets/Main/test.txt")
+    put(tmp_path, "other/b.xml", text=VOC.format("b.jpg"))
+    put(tmp_path, "a.csv", text=CSV + "a.jpg,40,20,cat,2,3,14,16\n")
+    assert loaded(tmp_path)[0] == {"train": ["a.jpg"]}
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0].endswith("is Pascal VOC: splits test, train, val")
+    assert "as CSV, which is not read: 1 box in 1 image in both" in lines[1]
+    assert lines[2:4] == [
+        f"  {s!r} is left out: it has no image" for s in ("test", "val")
+    ]
+    assert lines[4].startswith(f"  {str(tmp_path / 'other')!r} is Pascal VOC")
+
+
 def test_a_csv_without_rows_does_not_hide_the_other_split(tmp_path):
     put(tmp_path, "images/a.jpg")
     put(tmp_path, "data/train_labels.csv", text=CSV + "a.jpg,40,20,cat,2,3,14,16\n")
@@ -1072,6 +1091,7 @@ def test_darknet_lists_without_names_give_way_to_voc_with_names(tmp_path, capsys
 
 @pytest.mark.parametrize("place", [".", "dataset/labels"])
 def test_txt_files_of_boxes_without_any_image_are_named(tmp_path, place):
+    put(tmp_path, f"{place}/0.txt")  # of an image without objects
     put(tmp_path, *(f"{place}/{name}.txt" for name in "abc"), text=ROW)
     with pytest.raises(ValueError, match="have no image of their name: put the images"):
         load(tmp_path)

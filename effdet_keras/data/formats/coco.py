@@ -35,7 +35,6 @@ from effdet_keras.data.formats.dataset_files import (
 from effdet_keras.data.formats.image_paths import (
     find_moved,
     images_called,
-    may_have_images,
 )
 from effdet_keras.data.formats.label_map import (
     ClassNames,
@@ -189,20 +188,12 @@ def _folder_among_alike(folder, path, images):
 
     Only folders of one split are alike, such as `test_cam1` and `test_cam2`.
     """
-    roles = split_roles([folder.name])
     is_exact = folder.name in (path.stem, split_of_json(path))
-    if not roles or is_exact or is_remote(path):
+    if is_exact or folder.absolute() in path.absolute().parents:
         return folder
-    if folder.absolute() in path.absolute().parents:
-        return folder
-    alike = [
-        other
-        for other in visible_folders(folder.parent)
-        if split_roles([other.name]) == roles
-        and may_have_images(other.name)
-        and _has_first_image(other, images)
-    ]
-    return _best_folder(alike, path, images)
+    beside = reading.folders_of_split(folder.parent, folder.name, path.stem)
+    alike = [other for other in beside if _has_first_image(other, images)]
+    return _best_folder(alike, path, images) if alike else folder
 
 
 def _best_folder(folders, path, images):

@@ -378,15 +378,16 @@ def image_folder_inside(file, split, names, path_in):
     for base in [file.parent, *([] if is_at_the_root(file) else [file.parent.parent])]:
         folders += [base / split, base / "images" / split]
         if _first_with(folders, names, path_in) is None:
-            folders += _folders_of_split(base, split, file.stem)
+            folders += folders_of_split(base, split, file.stem)
         folders += [base / place for place in _IMAGE_PLACES]
     return _first_with(folders, names, path_in)
 
 
-def _folders_of_split(base, split, name):
+def folders_of_split(base: Any, split: str, name: str) -> list[Any]:
     """The folders of images in a folder that are of a split, such as `val_images`.
 
-    Those come first that share most words with the name of the annotations.
+    Those come first that share most words with the name of the annotations. There are
+    none of a split whose name tells no role.
     """
     words = dataset_files.words_in_name(name)
     roles = dataset_files.split_roles([split])

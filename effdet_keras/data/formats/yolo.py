@@ -28,7 +28,7 @@ from effdet_keras.data.formats.yolo_layout import (
 from effdet_keras.data.problems import Problems
 from effdet_keras.data.record import clip_boxes_xywh
 from effdet_keras.errors import InvalidValueError, check_choice
-from effdet_keras.images import is_lfs_pointer
+from effdet_keras.images import LFS_CURE, is_lfs_pointer
 
 
 def from_yolo(
@@ -208,12 +208,13 @@ def _note_no_names(names, source, problems):
     if not names:
         return  # an error that says more
     shown = repr(names[0]) if len(names) == 1 else f"{names[0]!r} to {names[-1]!r}"
-    folder = path_of(source) if path_of(source).is_dir() else path_of(source).parent
+    path = path_of(source)
+    folder = path if path.is_dir() else path.parent
     lists = visible_files(folder, ".yaml", ".yml", ".names", ".data")
     pointer = next((str(file) for file in lists if is_lfs_pointer(file)), None)
     cure = "Pass `class_names`, or write a classes.txt with a name in each line"
     if pointer is not None:
-        cure = f"{pointer!r} is a pointer of Git LFS: get the file with `git lfs pull`"
+        cure = f"{pointer!r} {LFS_CURE}"
     detail = (
         "no file with the names of the classes was found (data.yaml, classes.txt, "
         f"obj.names, ...): they are called by their numbers, {shown}. {cure}"

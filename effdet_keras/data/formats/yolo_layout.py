@@ -564,7 +564,7 @@ def _label_files(path):
     folders = [f for f in visible_folders(path) if f.name.lower() in LABEL_FOLDERS]
     for folder in (path, *folders):
         texts = [f for f in visible_files(folder, ".txt") if f.name not in _NAME_FILES]
-        if all(map(_is_label_file, texts[:_LOOKED_AT])):
+        if _are_labels(texts):
             return texts
     return []
 
