@@ -11,10 +11,10 @@ images of all others, with all their classes side by side. Then it fine-tunes th
 detector on the dataset of the fold, by each recipe, and an ImageNet backbone by the
 default, at one image size. `--trained-by` says how the detector was trained itself:
 `auto` is our default (ATSS and a CIoU term), `reference` has the matching and the loss
-of the published weights. With `--detector-freeze backbone` the backbone of that detector
-is ImageNet's to the end: 900 steps on a few hundred images narrow it, those of COCO did
-not. With `--same-classes` the detector is one of the dataset
-itself, trained on half of the images that train afterwards. Without `--judge test`,
+of the published weights. With `--detector-freeze backbone` the backbone of that
+detector is ImageNet's to the end: a short training on a few hundred images narrows it,
+which COCO did not. With `--same-classes` the detector is one of the dataset itself,
+trained on half of the images that train afterwards. Without `--judge test`,
 four fifths of `train` train and the last fifth judges: choose with that. Prints a JSON
 line for each training. With `--keep FOLDER` the detectors are kept there, and found
 again.
