@@ -662,10 +662,16 @@ def _has_own_images(labels):
 
 def _share_with_image(folder):
     """The share of the txt files in a folder that have an image of their name there."""
+    images, texts = _images_and_texts(folder)
+    return len(images & texts) / max(len(texts), 1)
+
+
+def _images_and_texts(folder):
+    """The names of the images in a folder, and of its txt files, without suffixes."""
     names = names_in(folder)[1]
     images = {n.rpartition(".")[0] for n in names if n.lower().endswith(IMAGE_SUFFIXES)}
-    texts = [n[:-4] for n in names if n.endswith(".txt") and n not in _NAME_FILES]
-    return sum(name in images for name in texts) / max(len(texts), 1)
+    texts = {n[:-4] for n in names if n.endswith(".txt") and n not in _NAME_FILES}
+    return images, texts
 
 
 def _are_pair(images, labels):
@@ -758,7 +764,8 @@ def _flat_folders_layout(path):
     folders = visible_folders(path)
     folders = [f for f in folders if f.name.lower() not in NO_DATA_FOLDERS]
     flat = [folder for folder in folders if _flat_layout(folder)]
-    if len(flat) < 2 or not _go_together([_list_in(folder)[0] for folder in flat]):
+    lists = [next(_lists_in(folder), ((), None))[0] for folder in flat]
+    if len(flat) < 2 or not _go_together(lists):
         return None
     others = [f.name for f in folders if f not in flat and _has_image(f)]
     detail = (
@@ -778,34 +785,26 @@ def _named_folders_layout(path):
     if layout is None:
         return None
     folders = layout.splits[reading.ONE_SPLIT]
-    is_named = all(_list_in(folder)[0] for folder in folders)
+    is_named = all(any(_lists_in(folder)) for folder in folders)
     return layout if is_named or find_names([path], path)[0] else None
 
 
 def _pair_layout(path):
     """The layout of two folders whose files have the same names, or None."""
-    stems, folders = {}, visible_folders(path)
+    folders = visible_folders(path)
     if not any(visible_files(folder, ".txt") for folder in folders):
         return None
-    for folder in folders:
-        names = names_in(folder)[1]
-        images = {
-            n.rpartition(".")[0] for n in names if n.lower().endswith(IMAGE_SUFFIXES)
-        }
-        texts = {n[:-4] for n in names if n.endswith(".txt")}
-        stems[folder] = images, texts
-    for images in stems:
-        for labels in stems:
-            same = stems[images][0] & stems[labels][1]
-            if images == labels or not 2 * len(same) > len(stems[labels][1]) > 0:
-                continue
-            own = stems[labels][0] & stems[labels][1]
-            if 2 * len(own) > len(stems[labels][1]):  # of the images beside them
-                continue
-            if _are_labels([labels / f"{stem}.txt" for stem in sorted(same)]):
-                pairs = {images: labels}
-                splits = {reading.ONE_SPLIT: [images]}
-                return Layout(path, splits, label_folders=pairs)
+    names = {folder: _images_and_texts(folder) for folder in folders}
+    for folder, labels in itertools.permutations(folders, 2):
+        own, texts = names[labels]
+        same = names[folder][0] & texts
+        if 2 * len(own & texts) > len(texts):  # of the images beside them
+            continue
+        if not 2 * len(same) > len(texts):
+            continue
+        if _are_labels([labels / f"{name}.txt" for name in sorted(same)]):
+            splits = {reading.ONE_SPLIT: [folder]}
+            return Layout(path, splits, label_folders={folder: labels})
     return None
 
 
@@ -1210,7 +1209,8 @@ def _names_of_layout(places, folder, splits):
     names, file = find_names(places, folder)
     if file is None:
         return (), {}, []
-    notes, own = _note_of_beyond(file, folder), _own_folders(splits)
+    notes = [*_note_of_beyond(file, folder), *_note_of_other_names(names, file)]
+    own = _own_folders(splits)
     if all(file.parent not in f for places in own.values() for f in places):
         return names, {}, notes  # a list of all splits
     lists = {split: _first_lists(places) for split, places in own.items()}
@@ -1257,7 +1257,7 @@ def _own_folders(splits):
 def _first_lists(places):
     """The first list of class names of each place, and its file, where it has one."""
     lists = [
-        next((found for folder in folders if (found := _list_in(folder))[0]), None)
+        next((found for folder in folders for found in _lists_in(folder)), None)
         for folders in places
     ]
     return list(dict.fromkeys(filter(None, lists)))
@@ -1289,6 +1289,24 @@ def _note_of_beyond(file, folder):
     return [("lists of class names", str(folder), detail)]
 
 
+def _note_of_other_names(names, file):
+    """Notes, one or none, that a list in the folder of another has other names.
+
+    A longer one may be that of a model that the detector began with, such as COCO's.
+    """
+    for others, other in _lists_in(file.parent):
+        is_short = len(others) <= len(names)
+        if other != file and is_short and not _go_together([names, others]):
+            detail = (
+                f"the names of the classes are those of {str(file)!r}: "
+                f"{reprlib.repr(list(names))}. {other.name!r} beside it has others: "
+                f"{reprlib.repr(list(others))}. If those are meant, pass them as "
+                "`class_names`, or rename the file that is not"
+            )
+            return [("lists of class names", str(file.parent), detail)]
+    return []
+
+
 def find_names(places: Iterable[Any], folder: Any) -> tuple[tuple[str, ...], Any]:
     """The names of the classes from the first list of them that is found.
 
@@ -1309,34 +1327,35 @@ def find_names(places: Iterable[Any], folder: Any) -> tuple[tuple[str, ...], Any
     folders = list(dict.fromkeys(folders))
     # A `coco.names` of a model may lie in the folder of the dataset.
     lists = itertools.chain(
-        (_usual_list_in(place, _NAME_FILES) for place in folders),
-        map(_other_list_in, folders),
-        [_usual_list_in(folder.parent, _NAME_FILES[:2])],  # beyond the dataset
+        *(_usual_lists_in(place, _NAME_FILES) for place in folders),
+        *map(_other_lists_in, folders),
+        _usual_lists_in(folder.parent, _NAME_FILES[:2]),  # beyond the dataset
     )
-    return next((found for found in lists if found[0]), ((), None))
+    return next(lists, ((), None))
 
 
-def _list_in(folder):
-    """The names of the first list of classes in a folder, and its file; or (), None."""
-    found = _usual_list_in(folder, _NAME_FILES)
-    return found if found[0] else _other_list_in(folder)
+def _lists_in(folder):
+    """The names of each list of classes in a folder, and its file, likeliest first."""
+    yield from _usual_lists_in(folder, _NAME_FILES)
+    yield from _other_lists_in(folder)
 
 
-def _usual_list_in(folder, names):
-    """As `_list_in`, of a file that has one of these names."""
-    files = [folder / name for name in names]
-    lists = ((_names_in_file(file), file) for file in files if file.is_file())
-    return next((found for found in lists if found[0]), ((), None))
+def _usual_lists_in(folder, file_names):
+    """As `_lists_in`, of files that have one of these names."""
+    for name in file_names:
+        file = folder / name
+        if file.is_file() and (names := _names_in_file(file)):
+            yield names, file
 
 
-def _other_list_in(folder):
-    """As `_list_in`, of a file whose name only tells what kind it is."""
-    files = visible_files(folder, ".names", ".labels", ".pbtxt")
-    lists = itertools.chain(
-        ((_names_in_file(file), file) for file in files),
-        ((_names_in_yaml(f), f) for f in visible_files(folder, ".yaml", ".yml")),
-    )
-    return next((found for found in lists if found[0]), ((), None))
+def _other_lists_in(folder):
+    """As `_lists_in`, of files whose names only tell what kind they are."""
+    for file in visible_files(folder, ".names", ".labels", ".pbtxt"):
+        if names := _names_in_file(file):
+            yield names, file
+    for file in visible_files(folder, ".yaml", ".yml"):
+        if names := _names_in_yaml(file):
+            yield names, file
 
 
 def _go_together(lists):

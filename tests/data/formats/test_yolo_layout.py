@@ -162,6 +162,30 @@ def test_lists_of_one_split_that_differ_are_an_error_that_names_both(tmp_path):
     assert len(from_yolo(tmp_path)) == 2
 
 
+def test_a_list_beside_the_one_that_is_read_is_told_if_its_names_differ(tmp_path):
+    put(tmp_path, "images/a", row(8), "labels/a")
+    write(tmp_path / "classes.txt", "one\ntwo\nfive\n")
+    others = {"coin.names": "coin_1\ncoin_2\n", "pets.yaml": "names: [cat, dog, cow]"}
+    for name, text in others.items():
+        write(tmp_path / name, text)
+        dataset, said = told(tmp_path)
+        assert dataset.class_names == ("one", "two", "five")
+        assert f"{name!r} beside it has others" in said
+        (tmp_path / name).unlink()
+    write(tmp_path / "coin.names", "one\ntwo\n")  # as far as it goes the same
+    write(tmp_path / "coco.names", "person\nbicycle\ncar\nbus\n")  # of a model
+    assert told(tmp_path)[1] == ""
+
+
+def test_a_list_of_names_is_no_file_of_boxes_of_a_folder(tmp_path):
+    put(tmp_path, "pictures/a", row(8), "boxes_of_them/a")
+    for folder in ("pictures", "boxes_of_them"):
+        write(tmp_path / folder / "classes.txt", "cat\n")
+    dataset, said = told(tmp_path)
+    assert widths(dataset, tmp_path) == {"pictures/a.jpg": [8]} and said == ""
+    assert dataset.class_names == ("cat",)
+
+
 def test_a_list_of_the_dataset_comes_before_one_outside(tmp_path):
     put(tmp_path, "pets/images/a", row(8), "pets/labels/a")
     write(tmp_path / "classes.txt", "bus\ncar\n")
