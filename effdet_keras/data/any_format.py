@@ -67,7 +67,8 @@ from effdet_keras.data.formats.via import via_readers
 from effdet_keras.data.formats.voc import voc_readers, write_voc
 from effdet_keras.data.formats.yolo import write_yolo, yolo_readers
 from effdet_keras.data.formats.yolo_layout import find_layout
-from effdet_keras.data.problems import Problem
+from effdet_keras.data.problems import MissingImageError, Problem
+from effdet_keras.data.record import count_unusable
 from effdet_keras.data.shared_images import is_copy, shared_images
 from effdet_keras.errors import InvalidValueError, check_choice, require
 from effdet_keras.images import IMAGE_SUFFIXES
@@ -135,7 +136,7 @@ def load(
 
     Prints one line that says which format was found. What each may look like is said at
     its reader, such as `from_coco`. A dataset in a folder below is found as well, up to
-    three folders down, if there is one; of several the error names each. Where several
+    four folders down, if there is one; of several the error names each. Where several
     formats hold the same images, one is read, and the line says which one and how the
     others differ. Hidden files and folders, those of models, caches and environments do
     not count. Images that are not where an annotation file says are looked for below
@@ -269,6 +270,10 @@ def load_train_valid(
     )
     name = chosen_split(splits, "train" if len(splits) > 1 else None, path)
     validation = splits_of_role(splits, "validation")
+    used = {name, *validation[:1]}
+    for other in [n for n in splits if n not in used and role_of_split(n) != "test"]:
+        images = count_of(len(splits[other]), "image")
+        print(f"  {other!r} is not used, neither to train nor to validate: {images}")
     if validation and validation[0] != name:
         return splits[name], splits[validation[0]]
     train, valid = splits[name].split(fraction, seed=seed)
@@ -381,7 +386,9 @@ def _read(found, splits, class_names, on_error, masks, unlabelled=None):
         try:
             datasets = _read_splits(readers, **options)
         except FileNotFoundError as error:
-            lines = [line for line in _others_than(found) if line not in str(error)]
+            lines = _others_than(found)
+            if not isinstance(error, MissingImageError):  # which names archives itself
+                lines += filter(None, [describe_archives(found.root)])
             if not lines:
                 raise
             raise FileNotFoundError("\n  ".join([str(error), *lines])) from error
@@ -408,10 +415,9 @@ def _read_splits(readers, **options):
         raise next(iter(errors.values()))
     for split in errors:
         names = dict.fromkeys(n for d in datasets.values() for n in d.class_names)
-        dataset = readers[split](**(options | {"class_names": list(names)}))
-        if len(dataset):
-            datasets[split] = dataset
-    return {split: datasets[split] for split in readers if split in datasets}
+        datasets[split] = readers[split](**(options | {"class_names": list(names)}))
+    full = [split for split in readers if len(datasets[split])]
+    return {split: datasets[split] for split in full or readers}
 
 
 _MAX_TOLD = 5  # datasets beside the one that is read
@@ -419,20 +425,27 @@ _MAX_UNREAD = 50  # folders in which they are looked for
 
 
 def _others_than(found):
-    """Lines that name datasets in other formats, where the images of one are gone.
-
-    Archives, in which they may be, have a line as well.
-    """
+    """Lines that name datasets in other formats, where the images of one are gone."""
     if is_remote(found.root) or not found.root.is_dir():
         return []
     formats = [name for name in FORMATS if name != found.format]
     others = _find_in(found.root, formats)[0] or _find_below(found.root, formats)[0]
-    lines = [
+    others = [other for other in others[: 2 * _MAX_TOLD] if _can_be_read(other)]
+    return [
         f"{str(other.path)!r} is {other.described}: pass format={other.format!r} "
         "(--format) to read that"
         for other in others[:_MAX_TOLD]
     ]
-    return [*lines, *filter(None, [describe_archives(found.root)])]
+
+
+def _can_be_read(source):
+    """Whether all splits of a dataset are there, with their images."""
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            return all(len(read()) for read in source.readers.values())
+    except (ValueError, OSError, ImportError):
+        return False
 
 
 def _tell_of_other_folders(found, datasets):
@@ -442,10 +455,12 @@ def _tell_of_other_folders(found, datasets):
     images = (r.image for d in datasets.values() for r in d.records)
     used = {os.path.dirname(image) for image in images if isinstance(image, str)}
     used = {os.path.realpath(folder) for folder in used}
+    known = {(source.format, source.path) for source in (found, *found.others)}
     others, formats = [], list(FORMATS)
     for folder in _unread_folders(found.root, used)[:_MAX_UNREAD]:
         own = _find_in(folder, formats)[0]
-        others += own or _find_below(folder, formats, everywhere=False)[0]
+        own = own or _find_below(folder, formats, everywhere=False)[0]
+        others += [s for s in own if (s.format, s.path) not in known]
     for source in others[:_MAX_TOLD]:
         print(
             f"  {str(source.path)!r} is {source.described} as well, which is not read: "
@@ -505,7 +520,7 @@ def _without_whole(splits, found):
 def _tell_of_shared(splits, source):
     """The splits, with a warning and a problem of images that are in two of them."""
     told = dict(splits)
-    names = [name for name in splits if role_of_split(name) is not None]
+    names = list(splits)
     for i, second in enumerate(names):
         for first in names[:i]:
             shared = shared_images(splits[first].records, splits[second].records)
@@ -573,7 +588,7 @@ def _with_same_classes(splits):
 # --- Finds out in which format a file or folder holds annotated images.
 
 _SHOWN = 8  # entries of a folder, in a message
-_DEPTH = 3  # folders below the one that is named, in which a dataset is looked for
+_DEPTH = 4  # folders below the one that is named, in which a dataset is looked for
 _MAX_FOLDERS = 500  # looked into, of a tree that may have thousands
 
 
@@ -586,6 +601,7 @@ class Source:
     readers: Mapping[str, Callable]
     root: pathlib.Path  # what the user named: images lie below it
     note: str = ""  # what else was found, and not taken
+    others: tuple[Source, ...] = ()  # that, but for what cannot be read
 
     def __str__(self):
         return f"{str(self.path)!r} is {self.described}{self.note}"
@@ -643,6 +659,22 @@ def _has_training(found):
     """Whether there is more than a split for evaluation, whose other half is below."""
     names = [name for source in found for name in source.readers]
     return any(role_of_split(name) not in _EVALUATION for name in names)
+
+
+def _without_tests(contents):
+    """The datasets without those for evaluation alone, of other images than the rest.
+
+    Returns:
+        Two lists: those that count, and those left out. Nothing is left out unless all
+        of the first are the same images.
+    """
+    first = next((c for c in contents if _has_training([c.source])), None)
+    if first is None:
+        return contents, []
+    other = [c for c in contents if not _is_same(first, c)]
+    if any(_has_training([c.source]) for c in other):
+        return contents, []
+    return [c for c in contents if all(c is not o for o in other)], other
 
 
 def _is_divided(source):
@@ -787,12 +819,17 @@ class _Content:
     files_of: Mapping[str, list]  # the files of each name: none inside larger files
     num_boxes: int
     means_of: Mapping[str, np.ndarray]  # the mean of the boxes of each image, `xywh`
-    is_doubtful: bool  # whether a file does not say what its numbers or classes are
+    num_usable: int  # boxes that can be trained on
+    is_doubtful: bool  # whether a file does not say what its images or numbers are
 
     @property
     def counted(self):
         images = count_of(len(self.boxes_of), "image")
         return f"{count_of(self.num_boxes, 'box', 'boxes')} in {images}"
+
+    @property
+    def num_annotated(self):
+        return sum(count > 0 for count in self.boxes_of.values())
 
 
 def _choose(found, inner, path):
@@ -820,11 +857,16 @@ def _choose(found, inner, path):
     most = max((len(content.boxes_of) for content in contents), default=0)
 
     def worth(content):
-        has_splits = len(content.source.readers) > 1
+        is_divided = _is_divided(content.source)
         is_whole = 2 * len(content.boxes_of) >= most
-        order = -found.index(content.source)
-        is_clear, count = not content.is_doubtful, len(content.boxes_of)
-        return has_splits and is_whole, count, content.num_boxes, is_clear, order
+        return (
+            is_divided and is_whole,
+            content.num_annotated,
+            not content.is_doubtful,
+            len(content.boxes_of),
+            content.num_usable,
+            -found.index(content.source),
+        )
 
     contents.sort(key=worth, reverse=True)
     if not contents:
@@ -840,17 +882,25 @@ def _choose(found, inner, path):
             "below it, or none can be read. Put the images beside them"
             f"{other}{''.join(reasons)}"
         )
+    contents, tests = _without_tests(contents)
     if not all(_is_same(contents[0], c) for c in contents[1:]):
-        there = [
-            source for source in found if any(c.source is source for c in contents)
-        ]
-        raise InvalidValueError(_describe_several(there, path))
+        contents.sort(key=lambda content: found.index(content.source))
+        raise InvalidValueError(_describe_several(contents, path))
     first, others = contents[0], contents[1:]
     notes = "".join(_note_of_other(first, other) for other in others[:_SHOWN])
     if len(others) > _SHOWN:
         notes += f"\n  and in {len(others) - _SHOWN} more, which are not read"
+    notes += "".join(
+        f"\n  {str(test.source.path)!r} is {test.source.described} as well, of other "
+        f"images, which is not read: {test.counted}. Pass "
+        f"format={test.source.format!r} (--format) or its folder for that."
+        for test in tests[:_SHOWN]
+    )
     notes += unread_notes
-    return dataclasses.replace(first.source, readers=first.readers, note=notes)
+    others = tuple(content.source for content in (*others, *tests))
+    return dataclasses.replace(
+        first.source, readers=first.readers, note=notes, others=others
+    )
 
 
 def _read_all(sources):
@@ -860,7 +910,7 @@ def _read_all(sources):
     return contents, [pair for pair in results if not isinstance(pair[1], _Content)]
 
 
-_DOUBTS = ("box columns", "classes without names")
+_DOUBTS = ("box columns", "classes without names", "images without txt file")
 
 
 def _content_of(source):
@@ -868,6 +918,7 @@ def _content_of(source):
     boxes_of, num_boxes, seen = collections.Counter(), 0, set()
     files_of = collections.defaultdict(list)
     readers, means, is_doubtful, without_class = {}, {}, False, None
+    num_usable = 0
     try:
         with dataset_root(source.root), _collector_off():
             for split, read in source.readers.items():
@@ -882,6 +933,7 @@ def _content_of(source):
                 again = functools.partial(_read_again, dataset, read)
                 readers[split] = again if is_clean else read
                 is_doubtful |= any(p.kind in _DOUBTS for p in dataset.problems)
+                num_usable -= int(np.sum(count_unusable(dataset.records)))
                 for record in dataset.records:
                     is_file = isinstance(record.image, str)
                     name = record.image if is_file else record.file_name
@@ -903,7 +955,10 @@ def _content_of(source):
         return error
     if not boxes_of:
         return without_class
-    return _Content(source, readers, boxes_of, files_of, num_boxes, means, is_doubtful)
+    num_usable += num_boxes
+    return _Content(
+        source, readers, boxes_of, files_of, num_boxes, means, num_usable, is_doubtful
+    )
 
 
 def _read_again(known, read, *, class_names=None, on_error="raise", **options):
@@ -997,17 +1052,20 @@ def _note_of_unread(source, error):
     return f"\n  {line}: {reason}"
 
 
-def _describe_several(found, path):
-    if len({source.path for source in found}) == 1:
-        names = [source.format for source in found]
+def _describe_several(contents, path):
+    shown = "".join(
+        f"\n  {str(c.source.path)!r} is {c.source.described}; {c.counted}"
+        for c in contents[:_SHOWN]
+    )
+    more = f"\n  and {len(contents) - _SHOWN} more" if len(contents) > _SHOWN else ""
+    if len({c.source.path for c in contents}) == 1:
+        names = [c.source.format for c in contents]
         return (
-            f"{str(path)!r} holds annotations in {len(found)} formats: choose one with "
-            f"`format` (--format of a command), of {names}"
+            f"{str(path)!r} holds annotations in {len(contents)} formats: choose one "
+            f"with `format` (--format of a command), of {names}.{shown}{more}"
         )
-    shown = "".join(f"\n  {str(s.path)!r} is {s.described}" for s in found[:_SHOWN])
-    more = f"\n  and {len(found) - _SHOWN} more" if len(found) > _SHOWN else ""
     return (
-        f"{str(path)!r} holds {len(found)} datasets of different images: pass the "
+        f"{str(path)!r} holds {len(contents)} datasets of different images: pass the "
         f"folder of one of them.{shown}{more}"
     )
 

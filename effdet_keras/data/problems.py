@@ -73,6 +73,7 @@ KINDS = {
     "images beside splits": Kind(Severity.WARNING, "left out", True),
     "classes without names": Kind(Severity.WARNING, "called by their numbers", True),
     "lists of class names": Kind(Severity.NOTE, "read by them as it says", True),
+    "unlisted images": Kind(Severity.NOTE, "not read", True),
     "missing split": Kind(Severity.WARNING, "left out", True),
     "other yaml file": Kind(Severity.WARNING, "not read", True),
     "other label map": Kind(Severity.WARNING, "not read", True),
@@ -142,6 +143,10 @@ class Problem:
         return printable(f"{self.file}: {self.detail}" if self.detail else self.file)
 
 
+class MissingImageError(FileNotFoundError):
+    """Images that a dataset names are not there; the text says where they may be."""
+
+
 class Problems:
     """Collects what a reader finds wrong, to report all of it at once."""
 
@@ -167,21 +172,23 @@ class Problems:
         self._notes.append(self._found[-1])
 
     def finish(
-        self, find_images: Callable[[], str] | None = None
+        self, find_images: Callable[[Sequence[str]], str] | None = None
     ) -> tuple[Problem, ...]:
         """Raises or warns of what was found.
 
         Args:
-            find_images: says where missing images may be; "" if it knows no place.
+            find_images: says where images of these paths, which are missing, may be;
+                "" if it knows no place.
         """
         errors = [p for p in self._found if p.severity is Severity.ERROR]
         if errors and self._on_error == "raise":
-            missing = all(p.kind == "missing image" for p in errors)
-            where = "Is the image folder right? " if missing else ""
-            if find_images and any(p.kind == "missing image" for p in errors):
-                hint = find_images()
+            missing = [p.file for p in errors if p.kind == "missing image"]
+            are_all = len(missing) == len(errors)
+            where = "Is the image folder right? " if are_all else ""
+            if find_images and missing:
+                hint = find_images(missing)
                 where += f"{hint}. " if hint else ""
-            raise (FileNotFoundError if missing else InvalidValueError)(
+            raise (MissingImageError if are_all else InvalidValueError)(
                 f"{self.reader} found {describe_problems(errors)}. {where}Repair "
                 'this, or pass on_error="skip" to leave it out'
             )

@@ -6,69 +6,12 @@ import warnings
 
 import pytest
 from PIL import Image
+from support.cloned_files import CSV, ROW, VOC, coco, loaded, paths, put, yolo
 
 from effdet_keras import data
 from effdet_keras.data import any_format, check, load, load_splits
 from effdet_keras.data.any_format import find
 from effdet_keras.data.formats import reading
-
-ROW = "0 0.5 0.5 0.4 0.4\n"
-VOC = (
-    "<annotation><filename>{0}</filename><object><name>cat</name><bndbox>"
-    "<xmin>2</xmin><ymin>3</ymin><xmax>14</xmax><ymax>16</ymax></bndbox></object>"
-    "</annotation>"
-)
-CSV = "filename,width,height,class,xmin,ymin,xmax,ymax\n"
-
-
-def put(folder, *names, text="", color="black"):
-    """Writes files into a folder: images by their endings, all others with a text."""
-    for name in names:
-        path = folder / name
-        path.parent.mkdir(parents=True, exist_ok=True)
-        if path.suffix.lower() in (".jpg", ".png"):
-            Image.new("RGB", (40, 20), color).save(path)
-        else:
-            path.write_text(text)
-
-
-def coco(*names, size=(40, 20)):
-    return json.dumps(
-        {
-            "images": [
-                {"id": i, "file_name": name, "width": size[0], "height": size[1]}
-                for i, name in enumerate(names, 1)
-            ],
-            "annotations": [
-                {"id": i, "image_id": i, "category_id": 1, "bbox": [1, 2, 12, 13]}
-                for i, _ in enumerate(names, 1)
-            ],
-            "categories": [{"id": 1, "name": "cat"}],
-        }
-    )
-
-
-def yolo(folder, images="images", labels="labels", names=("a",), classes="cat"):
-    put(folder, *(f"{images}/{name}.jpg" for name in names))
-    put(folder, *(f"{labels}/{name}.txt" for name in names), text=ROW)
-    if classes:
-        put(folder, "classes.txt", text=classes)
-
-
-def loaded(folder, **options):
-    """The names of the images of each split, and what was warned of."""
-    with warnings.catch_warnings(record=True) as caught:
-        warnings.simplefilter("always")
-        splits = load_splits(folder, **options)
-    names = {
-        s: [r.name.rpartition("/")[2] for r in d.records] for s, d in splits.items()
-    }
-    return names, " ".join(str(warning.message) for warning in caught)
-
-
-def paths(dataset, folder):
-    return [record.image[len(str(folder)) + 1 :] for record in dataset.records]
-
 
 # --- What belongs to a dataset.
 

@@ -629,6 +629,9 @@ def _group_annotations(annotations, images, source, problems):
             # VIA writes the text of an image's id here.
             image_of = image_of or {id_key(image): image for image in images}
             key = image_of.get(id_key(key), id_key(key))
+        if key in groups and not _is_box(box):
+            box = _numbers_in(box)
+            annotation = {**annotation, "bbox": box}
         if key not in groups:
             strangers[reprlib.repr(annotation.get("image_id"))] += 1
         elif not _is_box(box):
@@ -661,6 +664,14 @@ def _is_box(box):
         and len(box) == 4
         and all(map(_is_coordinate, box))
     )
+
+
+def _numbers_in(box):
+    """A box with numbers for texts of numbers, which Roboflow writes at times."""
+    try:
+        return [float(x) if isinstance(x, str) else x for x in box]
+    except (TypeError, ValueError):
+        return box
 
 
 def _is_coordinate(number):

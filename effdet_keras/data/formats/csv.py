@@ -230,7 +230,7 @@ def csv_readers(path):
         if file.suffix.lower() not in (".csv", ".txt"):
             continue
         try:
-            read, _ = _format_of(_lines_in(file, limit=1), file)
+            read, _ = _format_of(_lines_in(file, limit=_LOOKED_AT), file)
         except ValueError as error:  # of another format
             if file not in texts:
                 reasons.append(str(error))
@@ -249,6 +249,7 @@ def csv_readers(path):
     return readers
 
 
+_LOOKED_AT = 100  # rows of a file, to find out its format
 _MAX_TEXTS = 20  # txt files of a folder that could be tables
 
 
@@ -408,9 +409,9 @@ def _format_of(lines, path):
     if len(first) == 8 and _is_image(first[5]) and are_numbers:
         return _read_make_sense, False
     is_row = len(first) == 6 and first[0] and (are_numbers or not any(first[1:]))
-    if is_row and not _is_box(first[2:]):  # which would be `path,number,box`
-        return _read_retinanet, False
-    if len(first) == 5 and _is_image(first[0]) and are_numbers:
+    is_row = is_row and not _is_box(first[2:])  # which would be `path,number,box`
+    if is_row or (len(first) == 5 and _is_image(first[0]) and are_numbers):
+        _check_corners(lines, path)
         return _read_retinanet, False
     raise InvalidValueError(
         "`from_csv` expects a header with filename, class, xmin, ymin, xmax, ymax, or "
@@ -418,6 +419,24 @@ def _format_of(lines, path):
         "`path,xmin,ymin,xmax,ymax,class`. "
         f"Received: {str(path)!r} with {reprlib.repr(first)}"
     )
+
+
+def _check_corners(lines, path):
+    """Raises where rows of `path,xmin,ymin,xmax,ymax` cannot be that.
+
+    Some programs write the sides of the box in place of its end.
+    """
+    rows = [[_number(cell) for cell in cells[1:5]] for _, cells in lines]
+    rows = [row for row in rows if len(row) == 4 and None not in row]
+    wrong = [row for row in rows if row[2] < row[0] or row[3] < row[1]]
+    if len(wrong) > 1 and 5 * len(wrong) > len(rows):
+        raise InvalidValueError(
+            "`from_csv` expects `path,xmin,ymin,xmax,ymax,class` in rows without a "
+            f"header, but {len(wrong):,} of {len(rows):,} end before they begin, such "
+            f"as {wrong[0]}. If these are left, top, width and height, write the "
+            "header filename,left,top,width,height,class above them. Received: "
+            f"{str(path)!r}"
+        )
 
 
 def _columns_of(header):

@@ -11,6 +11,7 @@ import contextlib
 import contextvars
 import os
 import re
+import zipfile
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -156,11 +157,13 @@ ARCHIVES = (".zip", ".rar", ".7z", ".tar", ".tgz", ".tar.gz", ".tar.bz2", ".tar.
 _ARCHIVE_DEPTH = 3  # folders below that of a dataset, in which archives are looked for
 
 
-def describe_archives(folder: Any) -> str:
+def describe_archives(folder: Any, missing: Sequence[str] = ()) -> str:
     """Says which archives below a folder may have images that are missing.
 
     Args:
         folder: path, or None where it is not known; of addresses nothing is said.
+        missing: paths of these images, where they are known: zip files without any of
+            them are left out.
 
     Returns:
         A sentence; "" without an archive.
@@ -171,11 +174,26 @@ def describe_archives(folder: Any) -> str:
     for place, folders, files in walk(folder, depth=_ARCHIVE_DEPTH):
         folders[:] = [name for name in folders if name.lower() not in NO_DATA_FOLDERS]
         found += [place / name for name in files if name.lower().endswith(ARCHIVES)]
+    wanted = {re.split(r"[\\/]", name)[-1] for name in missing}
+    found = [file for file in found if not wanted or _may_have(file, wanted)]
     if not found:
         return ""
     names = ", ".join(repr(str(file)) for file in found[:3])
     names += ", ..." if len(found) > 3 else ""
     return f"The images may be in {names}: unpack {'it' if len(found) == 1 else 'them'}"
+
+
+def _may_have(archive, wanted):
+    """Whether an archive may have files of some names, by the list of a zip file."""
+    if archive.suffix.lower() != ".zip":
+        return True
+    try:
+        with zipfile.ZipFile(archive) as opened:
+            names = opened.namelist()
+    except (OSError, ValueError, zipfile.BadZipFile, NotImplementedError):
+        return True
+    is_nested = any(name.lower().endswith(ARCHIVES) for name in names)
+    return is_nested or any(name.rpartition("/")[2] in wanted for name in names)
 
 
 # --- The split that the name of a file or folder stands for.

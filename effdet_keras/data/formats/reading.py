@@ -7,7 +7,7 @@ import dataclasses
 import functools
 import os
 import reprlib
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import numpy as np
@@ -31,7 +31,12 @@ from effdet_keras.data.record import (
     count_unusable,
 )
 from effdet_keras.errors import InvalidValueError
-from effdet_keras.images import EncodedImage, read_image_size
+from effdet_keras.images import (
+    LFS_CURE,
+    EncodedImage,
+    is_lfs_pointer,
+    read_image_size,
+)
 
 ONE_SPLIT = dataset_files.ONE_SPLIT
 split_of_name = dataset_files.split_of_name
@@ -102,11 +107,13 @@ def make_dataset(
     source: Any,
     keep_unusable: bool = False,
     image_dir: Any = None,
+    why_unknown: Callable[[Any], str | None] = lambda key: None,
 ) -> DetectionDataset:
     """The dataset of what was found; raises or warns of what is wrong.
 
     Images that are not there are looked for below the dataset that `source`, a file or
-    folder, belongs to, or below `image_dir`, if the user named one.
+    folder, belongs to, or below `image_dir`, if the user named one. `why_unknown` says
+    why a class is unknown, where that is not for `class_names`.
     """
     names, category_ids, keys = classes
     if not names:
@@ -120,7 +127,7 @@ def make_dataset(
         if left_out:
             text += f", or repair what was left out: {describe_problems(left_out)}"
         raise NoClassError(text)
-    labels = _labels(found, keys, problems)
+    labels = _labels(found, keys, problems, why_unknown)
     records = _records(found, labels, problems, source, image_dir)
     known = [record.labels >= 0 for record in records]
     records = [r if k.all() else r.select(k) for r, k in zip(records, known)]
@@ -138,7 +145,7 @@ def usable_only(records: Sequence[Record]) -> list[Record]:
     return [r.usable() if count else r for r, count in zip(records, counts)]
 
 
-def _labels(found, keys, problems):
+def _labels(found, keys, problems, why_unknown):
     """The labels of each image, -1 for an unknown class: one problem of each."""
     label_of = {key: label for label, key in enumerate(keys)}
     unknown, place = collections.Counter(), {}
@@ -152,12 +159,14 @@ def _labels(found, keys, problems):
             place.setdefault(name, image.place)
     for name, count in unknown.items():
         boxes = "1 box" if count == 1 else f"{count:,} boxes"
-        problems.add(
-            "unknown class",
-            place[name],
-            f"{name!r} of {boxes} (if you passed `class_names`, name it too: classes "
-            "are left out afterwards, with `dataset.filter(classes=...)`)",
+        why = why_unknown(name)
+        detail = (
+            f"{boxes} with {why}"
+            if why
+            else f"{name!r} of {boxes} (if you passed `class_names`, name it too: "
+            "classes are left out afterwards, with `dataset.filter(classes=...)`)"
         )
+        problems.add("unknown class", place[name], detail)
     return labels
 
 
@@ -166,6 +175,7 @@ def _records(found, labels, problems, source, image_dir):
     paths = [f.image if isinstance(f.image, os.PathLike) else "" for f in found]
     sizes = for_each(lambda _, image: _size_of(image, problems), paths, found)
     _find_missing(found, sizes, problems, source, image_dir)
+    _find_pointers(found, sizes, problems)
     records, first_id = [], 1
     for image, size, image_labels in zip(found, sizes, labels):
         if size is None or size is _MISSING:
@@ -203,6 +213,26 @@ def _records(found, labels, problems, source, image_dir):
         records.append(record if is_all else record.select(image.is_good))
         first_id += count
     return records
+
+
+_LOOKED_AT = 20  # images
+
+
+def _find_pointers(found, sizes, problems):
+    """Leaves out images that are pointers of Git LFS, if some of the first ones are.
+
+    Where a file tells the size of an image, the image itself is not opened before.
+    """
+
+    def is_pointer(i):
+        image, size = found[i].image, sizes[i]
+        is_here = isinstance(image, os.PathLike) and not is_remote(image)
+        return is_here and isinstance(size, tuple) and is_lfs_pointer(image)
+
+    if any(map(is_pointer, range(min(len(found), _LOOKED_AT)))):
+        for i in filter(is_pointer, range(len(found))):
+            problems.add("corrupt image", found[i].image, LFS_CURE)
+            sizes[i] = None
 
 
 _MISSING = "missing"  # in place of the size of an image that is not there

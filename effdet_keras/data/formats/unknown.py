@@ -16,7 +16,7 @@ from effdet_keras.data.formats.image_paths import ANNOTATION_FOLDERS
 from effdet_keras.images import IMAGE_SUFFIXES, LFS_CURE, is_lfs_pointer
 
 _SHOWN = 3  # files of a folder
-_DEPTH = 3  # folders below the one that is described
+_DEPTH = 4  # folders below the one that is described
 _MOST_KEYS = 8
 # In the name of a file of annotations, and hardly in that of a package or a program.
 _LIKELY = re.compile(
@@ -50,7 +50,7 @@ def describe_unknown_files(path: Any) -> str:
     """Says which keys or columns the json and csv files have that no reader knows.
 
     Args:
-        path: file, or folder whose files are meant, and those up to three folders down.
+        path: file, or folder whose files are meant, and those up to four folders down.
 
     Returns:
         A sentence for each of the three files that are most likely annotations, and
@@ -187,6 +187,8 @@ def _cure_of(file):
             return "is an archive: unpack it"
         if file.suffix.lower() in _OTHERS:
             return _OTHERS[file.suffix.lower()]
+        if name.endswith(_TEXTS):
+            return _cure_of_text(head_of(file, 2000))
         if name.endswith(".xml") and b"<dataset>" in head_of(file, 300):
             return (
                 "is of dlib's imglab: convert it to csv with the columns filename, "
@@ -194,6 +196,29 @@ def _cure_of(file):
             )
     except OSError:
         pass
+    return None
+
+
+_TEXTS = (".txt", ".dat", ".info", ".lst")
+_OPENCV = re.compile(
+    rb"\S[^\n]*\.(?:jpe?g|png|bmp|pgm)[ \t]+[1-9]\d*(?:[ \t]+\d+){4,}\s"
+)
+_BBOX_LABEL_TOOL = re.compile(rb"[1-9]\d*\r?\n\d+ \d+ \d+ \d+(?: [^\s\d]\S*)?\r?\n")
+
+
+def _cure_of_text(head):
+    if _OPENCV.match(head):
+        return (
+            "is of OpenCV's opencv_annotation (an image, the number of its boxes, and "
+            "left, top, width and height of each): write a csv with a row for each box "
+            "and the columns filename, class, left, top, width, height"
+        )
+    if _BBOX_LABEL_TOOL.match(head):
+        return (
+            "is of BBox-Label-Tool (the number of boxes, and left, top, right and "
+            "bottom of each, in pixels): write a csv with a row for each box and the "
+            "columns filename, class, xmin, ymin, xmax, ymax"
+        )
     return None
 
 

@@ -16,10 +16,11 @@ import numpy as np
 from effdet_keras._internal.remote_path import for_each, is_file, path_of
 from effdet_keras._internal.whole_files import atomic_folder
 from effdet_keras._internal.yaml_text import read_text
-from effdet_keras.data.dataset import DetectionDataset
+from effdet_keras.data.dataset import DetectionDataset, count_of
 from effdet_keras.data.formats import reading, writing
 from effdet_keras.data.formats.dataset_files import (
     split_in_name,
+    splits_of_role,
     visible_files,
     visible_folders,
 )
@@ -57,11 +58,12 @@ def from_voc(
 
     Reads `Annotations/NAME.xml` and `JPEGImages/NAME.jpg` (or another format of
     images), and for `split` the list `ImageSets/Main/SPLIT.txt`, or one in `ImageSets`
-    itself; also `annotations/` (or `annotations/xmls/`) with `images/`, or xml files
-    and images side by side. Only if no image has the name of the xml file, the
-    `filename` in it is used, which is often out of date. Tags may be in upper case or
-    in a name space, the root element may have another name, and a file may hold several
-    `<annotation>`, each with the `filename` of its image.
+    itself, or in `Main`; also `annotations/` (or `annotations/xmls/`) with `images/`,
+    or xml files and images side by side. A note counts the xml files that no list has.
+    Only if no image has the name of the xml file, the `filename` in it is used, which
+    is often out of date. Tags may be in upper case or in a name space, the root element
+    may have another name, and a file may hold several `<annotation>`, each with the
+    `filename` of its image.
 
     VOC counts pixels from 1 and includes the last: a box from `xmin` to `xmax` covers
     `xmin - 1` to `xmax` here. A box that ends where it begins, or before, is left out,
@@ -108,6 +110,7 @@ def from_voc(
         raise FileNotFoundError(f"`from_voc` found no xml file in {str(folder)!r}")
     stems = {path.stem for path in visible_files(xml_dir, ".xml")}
     names = _names(folder, stems, split)
+    _note_unlisted(folder, stems, split, problems)
     # The images are in the first folder with one that an xml file is named after.
     inner = {place.name.lower(): place for place in visible_folders(folder)} | {
         "": folder
@@ -133,9 +136,13 @@ def _image_sets(folder):
     sets = {path.stem: path for path in sorted(files)}
     if sets:
         return sets
-    # Some have no `Main`; other lists there are none of a split.
-    sets = {path.stem: path for path in visible_files(folder / "ImageSets", ".txt")}
-    return {n: p for n, p in sets.items() if split_in_name(n) or n == "trainval"}
+    # Some have no `Main`, or it alone; other lists there are none of a split.
+    for place in (folder / "ImageSets", folder / "Main"):
+        sets = {path.stem: path for path in visible_files(place, ".txt")}
+        sets = {n: p for n, p in sets.items() if split_in_name(n) or n == "trainval"}
+        if sets:
+            return sets
+    return {}
 
 
 def _splits_of(folder):
@@ -194,8 +201,35 @@ def _names(folder, stems, split):
         return sorted(stems)
     files = _image_sets(folder)
     split = reading.chosen_split(files, split, folder)
-    lines = map(str.strip, read_text(files[split]).splitlines())
+    return _names_in_list(files[split], stems)
+
+
+def _names_in_list(file, stems):
+    """The names of the images that a list has, each once."""
+    lines = map(str.strip, read_text(file).splitlines())
     return list(dict.fromkeys(_name_in(line, stems) for line in lines if line))
+
+
+def _note_unlisted(folder, stems, split, problems):
+    """Tells, at the split to train on, how many xml files no split has.
+
+    `trainval` is none where `train` and `val` are: see `load_splits`.
+    """
+    splits = _splits_of(folder)
+    if {"train", "val"} <= set(splits):
+        splits = [name for name in splits if name != "trainval"]
+    first = next(iter(splits_of_role(splits, "train") or splits), None)
+    if split is None or split != first:
+        return
+    files = _image_sets(folder)
+    left = sorted(stems.difference(*(_names_in_list(files[s], stems) for s in splits)))
+    if left:
+        detail = (
+            f"{len(left):,} of {count_of(len(stems), 'xml file')} are in none of the "
+            f"lists {', '.join(splits)} of {str(files[split].parent)!r}, and are not "
+            f"read, such as {left[0]!r}"
+        )
+        problems.add("unlisted images", folder, detail)
 
 
 def _name_in(line, stems):
@@ -289,6 +323,10 @@ def _read_item(root, path, image, source_id, image_dir, shift, problems):
     boxes, names, is_crowd, is_good = [], [], [], []
     for item in root.findall("object"):
         corners, name = _corners(item), _text(item, "name")
+        if not name and item.find("bndbox") is None:
+            detail = "an <object> with neither `name` nor `bndbox`"
+            problems.add("stray annotation", path.name, detail)
+            continue
         if corners is None or not name:
             texts = [item.findtext(f"bndbox/{key}") for key in _CORNERS]
             detail = f"a `name`, and four finite numbers {_CORNERS}, are expected. "

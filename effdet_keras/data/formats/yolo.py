@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import os
+import reprlib
 from collections.abc import Mapping
 
 import numpy as np
@@ -11,10 +12,14 @@ import numpy as np
 from effdet_keras._internal.remote_path import path_of
 from effdet_keras._internal.whole_files import atomic_folder
 from effdet_keras._internal.yaml_text import to_yaml
-from effdet_keras.data.dataset import DetectionDataset, check_class_names
+from effdet_keras.data.dataset import DetectionDataset, check_class_names, count_of
 from effdet_keras.data.formats import reading, writing, yolo_rows
 from effdet_keras.data.formats.annotation_files import has_other_labels
-from effdet_keras.data.formats.dataset_files import visible_files
+from effdet_keras.data.formats.dataset_files import (
+    names_in,
+    splits_of_role,
+    visible_files,
+)
 from effdet_keras.data.formats.image_paths import current_root, root_around
 from effdet_keras.data.formats.label_map import ClassNames, requested_classes
 from effdet_keras.data.formats.yolo_layout import (
@@ -24,11 +29,12 @@ from effdet_keras.data.formats.yolo_layout import (
     has_labels,
     images_of,
     read_yaml,
+    stems_in_list,
 )
 from effdet_keras.data.problems import Problems
 from effdet_keras.data.record import clip_boxes_xywh
 from effdet_keras.errors import InvalidValueError, check_choice
-from effdet_keras.images import LFS_CURE, is_lfs_pointer
+from effdet_keras.images import IMAGE_SUFFIXES, LFS_CURE, is_lfs_pointer
 
 
 def from_yolo(
@@ -100,9 +106,9 @@ def from_yolo(
     problems = Problems(f"`from_yolo` of {source!r}", on_error)
     for note in layout.notes:
         problems.add(*note)
-    images, files = _labelled(
-        images_of(layout, split, problems), layout, unlabelled, problems
-    )
+    images = images_of(layout, split, problems)
+    _note_unlisted(images, layout, split, problems)
+    images, files = _labelled(images, layout, unlabelled, problems)
     tables = yolo_rows.read_label_tables(files, _key_points_of(layout), problems)
     used = {label for table in tables if table is not None for label in table.classes}
     names = layout.names_of.get(split, layout.names)
@@ -112,6 +118,8 @@ def from_yolo(
         names = _names_of(used)
         if not any(isinstance(label, str) for label in used):
             _note_no_names(names, source, problems)
+    elif class_names is not None:
+        names = _longer_names(names, class_names)
     check_class_names(names, f"the dataset {source!r}")
     name_of = {name.lower(): name for name in names} | dict(enumerate(names))
     found = [
@@ -129,7 +137,59 @@ def from_yolo(
         if table is not None
     ]
     classes = reading.named_classes(names, class_names)
-    return reading.make_dataset(found, classes, problems, source=source)
+    why_unknown = functools.partial(_why_unknown, names, layout)
+    return reading.make_dataset(
+        found, classes, problems, source=source, why_unknown=why_unknown
+    )
+
+
+def _longer_names(names, class_names):
+    """The names of a file, or those asked for if they only go on where these end."""
+    asked, _ = requested_classes(class_names)
+    return asked if asked[: len(names)] == tuple(names) else names
+
+
+def _why_unknown(names, layout, label):
+    """Why a number is of no class; None of a name, which was not asked for.
+
+    A file with fewer names than numbers is the most usual fault of an export.
+    """
+    if isinstance(label, str):
+        return None
+    shown = f"{count_of(len(names), 'name')}, {reprlib.repr(list(names))}"
+    if not layout.names and not layout.names_of:
+        return f"the number {label:g}: `class_names` has only {shown}"
+    file = "the list of class names" if layout.yaml is None else repr(layout.yaml.name)
+    return (
+        f"the number {label:g}: {file} has only {shown}. Add the others there, or pass "
+        "`class_names` with all of them"
+    )
+
+
+def _note_unlisted(images, layout, split, problems):
+    """Tells, at the split to train on, how many images with boxes no list has."""
+    places = [place for places in layout.splits.values() for place in places]
+    first = next(iter(splits_of_role(layout.splits, "train") or layout.splits))
+    are_lists = all(not isinstance(p, str) and p.suffix == ".txt" for p in places)
+    if split != first or not are_lists or layout.label_files:
+        return
+    listed = {stem for file in places for stem in stems_in_list(file)}
+    others = [
+        folder / name
+        for folder in dict.fromkeys(image.parent for image in images)
+        for name in names_in(folder)[1]
+        if name.lower().endswith(IMAGE_SUFFIXES)
+        and name.rpartition(".")[0] not in listed
+    ]
+    labels = find_labels(others, layout)
+    others = [image for image, t in zip(labels.images, labels.is_there) if t]
+    if others:
+        one = "1 image beside those of the lists has a txt file and is in none"
+        several = f"{len(others):,} images beside those of the lists have txt files and"
+        several += " are in none"
+        which = one if len(others) == 1 else several
+        detail = f"{which}: not read, such as {str(others[0])!r}"
+        problems.add("unlisted images", layout.folder, detail)
 
 
 def _name_in(name_of, label):

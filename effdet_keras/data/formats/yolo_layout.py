@@ -56,6 +56,7 @@ LABEL_FOLDERS = (
     "annotations",
     "annotation",
     "annots",
+    "anns",
     "txt",
     "txts",
     "yolo",
@@ -485,6 +486,12 @@ def _lines_of(file):
     lines = [line.strip() for line in read_text(file).splitlines()]
     names = [re.split(r"[\\/]", line)[-1] for line in lines]
     return [line for line, name in zip(lines, names) if line and is_visible(name)]
+
+
+def stems_in_list(file: Any) -> list[str]:
+    """The names of the images in a list, without folders and suffixes."""
+    names = (re.split(r"[\\/]", line)[-1] for line in _lines_of(file))
+    return [name.rpartition(".")[0] for name in names]
 
 
 def _list_layout(path):

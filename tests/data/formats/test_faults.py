@@ -96,7 +96,7 @@ FAULTS = {
         ("-1 0.5 0.5 0.5 0.5", "that of a class"),
         ("0 20 10 10 10", "not pixels"),
         ("0 nan 0.5 0.5 0.5", "fractions"),
-        ("2 0.5 0.5 0.5 0.5", r"unknown class: a\.png: 2.0 of 1 box"),
+        ("2 0.5 0.5 0.5 0.5", r"a\.png: 1 box with the number 2: .* 2 names"),
     ],
     csv: [
         ("a.png,40,20,cat,1,2,3,", r"bad box: train\.csv: row 3: four finite"),

@@ -1,0 +1,297 @@
+"""Repositories as they were cloned, in which a reader took the wrong files or numbers.
+
+Each is a small copy of what a public repository has.
+"""
+
+import json
+import zipfile
+
+import pytest
+from support.cloned_files import CSV, ROW, VOC, coco, loaded, paths, put, yolo
+
+from effdet_keras.data import load, load_splits, load_train_valid
+
+
+def voc(folder, *names, lists=(), sets="ImageSets/Main"):
+    """Writes a VOC folder of images with these names, and lists of some of them."""
+    for name in names:
+        put(folder, f"JPEGImages/{name}.jpg")
+        put(folder, f"Annotations/{name}.xml", text=VOC.format(f"{name}.jpg"))
+    for split, members in dict(lists).items():
+        put(folder, f"{sets}/{split}.txt", text="".join(f"{m}\n" for m in members))
+
+
+# --- Lists that have some of the images.
+
+
+def test_lists_in_a_folder_main_are_those_of_voc(tmp_path):
+    lists = {"train": "ab", "val": "c", "trainval": "abc"}
+    voc(tmp_path, *"abc", lists=lists, sets="Main")
+    names, said = loaded(tmp_path)
+    assert names == {"train": ["a.jpg", "b.jpg"], "val": ["c.jpg"]} and said == ""
+
+
+@pytest.mark.parametrize(
+    "lists",
+    [
+        {"train": "a", "val": "b"},
+        {"train": "a", "val": "b", "trainval": "abcd"},  # of which two are in neither
+        {"train": "a", "val": "b", "cat_train": "abcd"},  # of one class
+    ],
+)
+def test_xml_files_that_are_in_no_list_are_counted_once(tmp_path, lists):
+    voc(tmp_path, *"abcd", lists=lists)
+    names, said = loaded(tmp_path)
+    assert names == {"train": ["a.jpg"], "val": ["b.jpg"]}
+    assert said.count("2 of 4 xml files are in none of the lists train, val of") == 1
+    (problem,) = load(tmp_path, "train").problems
+    assert problem.kind == "unlisted images" and "'c'" in problem.detail
+    voc(tmp_path, lists={"test": "cd"})
+    assert loaded(tmp_path)[1] == ""
+
+
+def test_images_with_txt_files_that_are_in_no_list_are_counted_once(tmp_path):
+    put(tmp_path, *(f"img/{name}.jpg" for name in "abcde"))
+    put(tmp_path, *(f"img/{name}.txt" for name in "abcd"), text=ROW)
+    put(tmp_path, "obj.names", text="cat")
+    put(tmp_path, "train.txt", text="img/a.jpg\n")
+    put(tmp_path, "valid.txt", text="img/b.jpg\n")
+    text = "train = train.txt\nvalid = valid.txt\nnames = obj.names"
+    put(tmp_path, "obj.data", text=text)
+    names, said = loaded(tmp_path)
+    assert names == {"train": ["a.jpg"], "valid": ["b.jpg"]}
+    assert said.count("2 images beside those of the lists have txt files and") == 1
+    (tmp_path / "img/d.txt").unlink()
+    assert "1 image beside those of the lists has a txt file and" in loaded(tmp_path)[1]
+
+
+# --- Two formats, or two files of one, of which the better is meant.
+
+
+def test_two_files_that_divide_the_images_by_accident_are_no_splits(tmp_path, capsys):
+    for name in "abc":
+        put(tmp_path, f"{name}.jpg")
+        put(tmp_path, f"{name}.xml", text=VOC.format(f"{name}.jpg"))
+    box = {"label": "cat", "coordinates": {"x": 8, "y": 9, "width": 12, "height": 13}}
+    for file, names in {"all.json": "a", "images.json": "bc"}.items():
+        content = [{"image": f"{name}.jpg", "annotations": [box]} for name in names]
+        put(tmp_path, file, text=json.dumps(content))
+    assert loaded(tmp_path)[0] == {"train": ["a.jpg", "b.jpg", "c.jpg"]}
+    assert "as Create ML json, which is not read" in capsys.readouterr().out
+
+
+def test_splits_that_a_training_does_not_use_are_named(tmp_path, capsys):
+    for split in ("train", "valid", "test", "part"):
+        put(tmp_path, f"{split}/{split}.jpg")
+        put(tmp_path, f"{split}.csv", text=f"{CSV}{split}.jpg,40,20,cat,2,3,14,16\n")
+    train, valid = load_train_valid(tmp_path, format="csv")
+    assert len(train) == len(valid) == 1
+    line = "  'part' is not used, neither to train nor to validate: 1 image"
+    assert capsys.readouterr().out.splitlines()[1:] == [line]
+
+
+def test_of_two_formats_that_without_broken_boxes_is_read(tmp_path, capsys):
+    """A converter took the first points of an outline for the corners of a box."""
+    for name in "ab":
+        put(tmp_path, f"{name}.jpg")
+        put(tmp_path, f"{name}.xml", text=VOC.format(f"{name}.jpg"))
+    content = json.loads(coco("a.jpg", "b.jpg"))
+    put(tmp_path, "boxes.json", text=json.dumps(content))
+    load(tmp_path)
+    assert "is COCO json" in capsys.readouterr().out
+    content["annotations"][1]["bbox"] = [14, 3, 0, 13]
+    put(tmp_path, "boxes.json", text=json.dumps(content))
+    load(tmp_path)
+    assert "is Pascal VOC" in capsys.readouterr().out
+
+
+def test_images_with_boxes_in_another_format_are_no_negatives(tmp_path, capsys):
+    """Two exports in one folder: of each image two copies, with names of their own."""
+    for split in ("train", "valid"):
+        put(tmp_path, f"{split}/images/{split}_coco.jpg", color="red")
+        put(tmp_path, f"{split}/images/{split}_yolo.jpg", color="red")
+        put(tmp_path, f"{split}/labels/{split}_yolo.txt", text=ROW)
+        text = coco(f"{split}_coco.jpg")
+        put(tmp_path, f"{split}/_annotations.coco.json", text=text)
+    splits = load_splits(tmp_path)
+    assert [len(dataset) for dataset in splits.values()] == [1, 1]
+    assert splits["train"].class_names == ("cat",)
+    assert "as YOLO, which is not read and differs" in capsys.readouterr().out
+
+
+def test_a_test_split_in_another_format_gives_way_to_images_to_train_on(
+    tmp_path, capsys
+):
+    voc(tmp_path, "a")
+    put(tmp_path, "test/images/t.png")
+    put(tmp_path, "test/labels/t.txt", text=ROW)
+    put(tmp_path, "test/classes.txt", text="cat")
+    assert loaded(tmp_path)[0] == {"train": ["a.jpg"]}
+    said = capsys.readouterr().out
+    assert "is YOLO: splits test as well, of other images, which is not read" in said
+    assert loaded(tmp_path, format="yolo")[0] == {"test": ["t.png"]}
+
+
+def test_formats_of_different_images_are_named_with_what_they_hold(tmp_path):
+    voc(tmp_path, "a")
+    put(tmp_path, "b.jpg", "c.jpg")
+    rows = "b.jpg,40,20,cat,2,3,14,16\nc.jpg,40,20,cat,2,3,14,16\n"
+    put(tmp_path, "boxes.csv", text=CSV + rows)
+    with pytest.raises(ValueError, match="annotations in 2 formats") as caught:
+        load(tmp_path)
+    assert "is Pascal VOC: splits train; 1 box in 1 image" in str(caught.value)
+    assert "is CSV: splits train; 2 boxes in 2 images" in str(caught.value)
+
+
+def test_splits_of_any_name_that_share_images_are_told(tmp_path):
+    put(tmp_path, "a.jpg", "b.jpg")
+    for file, names in {"output.csv": "ab", "csv_output.csv": "a"}.items():
+        rows = "".join(f"{name}.jpg,40,20,cat,2,3,14,16\n" for name in names)
+        put(tmp_path, file, text=CSV + rows)
+    names, said = loaded(tmp_path)
+    assert len(names) == 2
+    assert "1 of the 2 images of 'output' are in 'csv_output' as well" in said
+
+
+def test_a_split_without_images_is_left_out_where_errors_are_skipped(tmp_path, capsys):
+    put(tmp_path, "a.jpg")
+    put(tmp_path, "train.csv", text=f"{CSV}a.jpg,40,20,cat,2,3,14,16\n")
+    put(tmp_path, "count.csv", text=f"{CSV}gone.jpg,40,20,cat,2,3,14,16\n")
+    with pytest.warns(UserWarning, match=r"missing image: .*gone\.jpg"):
+        splits = load_splits(tmp_path, on_error="skip")
+    assert list(splits) == ["train"]
+    assert "'count' is left out: it has no image" in capsys.readouterr().out
+
+
+# --- Folders.
+
+
+def test_a_dataset_four_folders_down_is_found(tmp_path):
+    """The tree of the tutorial of the TF Object Detection API."""
+    images = "TensorFlow/workspace/training_demo/images"
+    for split in ("train", "test"):
+        put(tmp_path, f"{images}/{split}/{split}.jpg")
+        xml = VOC.format(f"{split}.jpg")
+        put(tmp_path, f"{images}/{split}/{split}.xml", text=xml)
+    text = f"{CSV}train.jpg,40,20,cat,2,3,14,16\n"
+    put(tmp_path, "TensorFlow/scripts/preprocessing/output.csv", text=text)
+    assert loaded(tmp_path)[0] == {"test": ["test.jpg"], "train": ["train.jpg"]}
+
+
+def test_txt_files_in_anns_have_their_images_in_the_folder_of_a_split(tmp_path):
+    put(tmp_path, "data/train/imgs/a.jpg")
+    put(tmp_path, "data/anns/a.txt", text=ROW)
+    put(tmp_path, "class.names", text="plate")
+    dataset = load(tmp_path)
+    assert paths(dataset, tmp_path) == ["data/train/imgs/a.jpg"]
+    assert dataset.class_names == ("plate",)
+
+
+def test_what_is_read_is_not_named_as_another_dataset(tmp_path, capsys):
+    """Records whose images lie in files of the same folder as well."""
+    from effdet_keras.data import write_tfrecord
+
+    put(tmp_path, "data/img/a.jpg")
+    put(tmp_path, "data/img/a.xml", text=VOC.format("a.jpg"))
+    write_tfrecord(load(tmp_path), tmp_path / "records")
+    for file in (tmp_path / "records").iterdir():
+        file.rename(tmp_path / "data" / file.name)
+    (tmp_path / "records").rmdir()
+    capsys.readouterr()
+    load(tmp_path, format="tfrecord")
+    assert "TFRecord: splits train as well" not in capsys.readouterr().out
+
+
+# --- Numbers.
+
+
+def test_numbers_that_are_texts_in_a_coco_json_are_read(tmp_path):
+    content = json.loads(coco("a.jpg"))
+    content["annotations"][0]["bbox"] = [1, 2, "12.5", "13.25"]
+    put(tmp_path, "a.jpg")
+    put(tmp_path, "boxes.json", text=json.dumps(content))
+    assert load(tmp_path).records[0].boxes_xywh.tolist() == [[1, 2, 12.5, 13.25]]
+    for wrong in ("wide", "nan", None):
+        content["annotations"][0]["bbox"] = [1, 2, wrong, "13.25"]
+        put(tmp_path, "boxes.json", text=json.dumps(content))
+        with pytest.raises(ValueError, match="is not four finite numbers"):
+            load(tmp_path)
+
+
+def test_rows_of_sides_without_a_header_are_not_read_as_corners(tmp_path):
+    put(tmp_path, "a.jpg")
+    put(tmp_path, "train.csv", text="a.jpg,2,3,14,16,cat\na.jpg,20,4,30,18,cat\n")
+    put(tmp_path, "output.csv", text="a.jpg,20,4,10,14,cat\na.jpg,22,5,9,4,cat\n")
+    dataset = load(tmp_path)
+    assert dataset.records[0].boxes_xywh.tolist() == [[2, 3, 12, 13], [20, 4, 10, 14]]
+    with pytest.raises(ValueError, match="2 of 2 end before they begin, such as"):
+        load(tmp_path / "output.csv")
+
+
+def test_a_number_without_a_name_names_the_file_that_lacks_it(tmp_path):
+    yolo(tmp_path, "train/images", "train/labels", classes=None)
+    put(tmp_path, "train/labels/a.txt", text="2 0.5 0.5 0.4 0.4\n")
+    yaml = "train: train/images\nnames: [cat, dog]"
+    put(tmp_path, "data.yaml", text=yaml)
+    with pytest.raises(ValueError, match=r"2: 'data\.yaml' has only 2 names, \['cat'"):
+        load(tmp_path)
+    dataset = load(tmp_path, class_names=["cat", "dog", "cow"])
+    assert dataset.records[0].labels.tolist() == [2]
+    with pytest.raises(ValueError, match="the number 2"):
+        load(tmp_path, class_names=["dog", "cat", "cow"])  # another order
+
+
+def test_an_object_of_an_xml_file_without_anything_is_left_out(tmp_path):
+    voc(tmp_path, "a", "b")
+    xml = VOC.format("a.jpg").replace("<object>", "<object></object><object>")
+    put(tmp_path, "Annotations/a.xml", text=xml)
+    with pytest.warns(UserWarning, match=r"1 stray annotation: a\.xml: an <object>"):
+        dataset = load(tmp_path)
+    assert [len(record.labels) for record in dataset.records] == [1, 1]
+
+
+# --- What to do.
+
+
+def test_images_that_are_pointers_of_git_lfs_are_named(tmp_path):
+    put(tmp_path, "boxes.json", text=coco("a.jpg"))
+    (tmp_path / "a.jpg").write_text("version https://git-lfs.github.com/spec/v1\n")
+    with pytest.raises(ValueError, match=r"a\.jpg: is a pointer of Git LFS: get"):
+        load(tmp_path)
+
+
+@pytest.mark.parametrize("name", ["gone.jpg", "other.jpg"])
+def test_a_zip_file_is_named_where_it_may_have_the_missing_images(tmp_path, name):
+    put(tmp_path, "a.jpg")
+    put(tmp_path, "boxes.json", text=coco("a.jpg", "gone.jpg"))
+    with zipfile.ZipFile(tmp_path / "images.zip", "w") as archive:
+        archive.writestr(f"images/{name}", "")
+    with pytest.raises(FileNotFoundError) as caught:
+        load(tmp_path)
+    assert ("images.zip" in str(caught.value)) == (name == "gone.jpg")
+
+
+def test_another_format_whose_images_are_gone_too_is_not_offered(tmp_path):
+    put(tmp_path, "a.jpg")
+    for name in ("a", "gone"):
+        put(tmp_path, f"{name}.xml", text=VOC.format(f"{name}.jpg"))
+    rows = "".join(f"{n}.jpg,40,20,cat,2,3,14,16\n" for n in ("a", "gone"))
+    put(tmp_path, "train.csv", text=CSV + rows)
+    with pytest.raises(FileNotFoundError) as caught:
+        load(tmp_path)
+    assert "pass format=" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "file, text, tool",
+    [
+        ("info.dat", "C:\\knife\\0 1.png 2 140 100 45 45 100 200 50 50\n", "OpenCV"),
+        ("labels/001/a.txt", "2\n305 162 410 254\n1 2 30 40\n", "BBox-Label-Tool"),
+        ("labels/001/a.txt", "1\n305 162 410 254 cat\n", "BBox-Label-Tool"),
+    ],
+)
+def test_text_files_of_two_more_tools_are_named(tmp_path, file, text, tool):
+    put(tmp_path, "knife/0.png")
+    put(tmp_path, file, text=text)
+    with pytest.raises(ValueError, match=f"is of {tool}.*write a csv with a row"):
+        load(tmp_path)
