@@ -15,7 +15,7 @@ from effdet_keras.callbacks import CheckpointArchive, COCOEvaluation
 from effdet_keras.callbacks.tensorboard import has_tensorboard
 from effdet_keras.data import DetectionDataset, load_splits
 from effdet_keras.data.any_format import load_each
-from effdet_keras.data.dataset import require_boxes
+from effdet_keras.data.dataset import count_of, require_boxes
 from effdet_keras.data.formats.dataset_files import splits_of_role
 from effdet_keras.data.shared_images import shared_images
 from effdet_keras.errors import (
@@ -117,6 +117,7 @@ def choose_splits(
         )
     train = datasets[name]
     valid_name = _name(configuration, "validation", datasets)
+    known = [name, valid_name]
     if is_read and valid_name is not None:
         train, valid_name = _without_validation(datasets, name, valid_name)
     if valid_name is None:
@@ -145,6 +146,10 @@ def choose_splits(
         )
     test_name = _name(configuration, "test", datasets)
     test = datasets.get(test_name)
+    for other in datasets if is_read else ():
+        if other not in (*known, test_name):
+            images = count_of(len(datasets[other]), "image")
+            print(f"The split '{other}' is not used: {images}.")
     if test is not None and not any(len(record.labels) for record in test.records):
         print(f"The split '{test_name}' has no boxes, and is not used for evaluation.")
         test = test_name = None

@@ -143,7 +143,26 @@ def test_images_of_the_validation_split_are_not_trained_on(tmp_path, capsys):
         splits = choose_splits(RunConfiguration(data=str(tmp_path)))
     assert sizes(splits) == {"train": 2, "validation": 3}
     assert [record.name for record in splits.train.records] == ["a.png", "b.png"]
-    assert "2 images of 'train' are in 'val' as well" in capsys.readouterr().out
+    said = capsys.readouterr().out
+    assert "2 images of 'train' are in 'val' as well" in said
+    assert "is not used" not in said
+
+
+def test_a_split_that_has_no_use_is_named(tmp_path, capsys):
+    counts = {"train": 2, "val": 1, "test": 1, "other": 3}
+    images = np.random.default_rng(0).integers(0, 255, (7, 16, 16, 3), np.uint8)
+    whole = from_arrays(images, [[[0, 0, 8, 8]]] * 7, [[0]] * 7, ["cat"])
+    ends = np.cumsum(list(counts.values()))
+    data = {
+        split: whole.subset(range(end - count, end))
+        for (split, count), end in zip(counts.items(), ends)
+    }
+    ek.data.write_csv(data, tmp_path / "data")
+    splits = choose_splits(RunConfiguration(data=str(tmp_path / "data")))
+    assert sizes(splits) == {"train": 2, "validation": 1, "test": 1}
+    said = capsys.readouterr().out
+    assert "The split 'other' is not used: 3 images." in said
+    assert said.count("is not used") == 1
 
 
 def test_of_train_and_val_that_are_one_folder_a_part_is_kept(tmp_path, capsys):
@@ -155,6 +174,7 @@ def test_of_train_and_val_that_are_one_folder_a_part_is_kept(tmp_path, capsys):
     said = capsys.readouterr().out
     assert "'train' and 'val' are the same images: no others are left" in said
     assert "There is no validation split: 1 images of 'train'" in said
+    assert said.count("is not used") == 1
 
 
 def test_datasets_in_memory_are_taken_as_they_are():
