@@ -57,6 +57,7 @@ RECIPES = {
     "first blocks frozen, rate 1e-3, ATSS": {"rate": 1e-3, **PART, **ATSS},
     "first blocks frozen, rate 2.5e-3, ATSS": {"rate": 2.5e-3, **PART, **ATSS},
     "first blocks frozen, rate 5e-3, ATSS": {"rate": 5e-3, **PART, **ATSS},
+    "first blocks frozen, rate 1e-2, ATSS": {"rate": 1e-2, **PART, **ATSS},
 }
 
 
