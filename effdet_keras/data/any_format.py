@@ -430,22 +430,28 @@ def _others_than(found):
         return []
     formats = [name for name in FORMATS if name != found.format]
     others = _find_in(found.root, formats)[0] or _find_below(found.root, formats)[0]
-    others = [other for other in others[: 2 * _MAX_TOLD] if _can_be_read(other)]
     return [
         f"{str(other.path)!r} is {other.described}: pass format={other.format!r} "
         "(--format) to read that"
-        for other in others[:_MAX_TOLD]
+        for other in filter(_can_be_read, others[:_MAX_TOLD])
     ]
 
 
 def _can_be_read(source):
-    """Whether all splits of a dataset are there, with their images."""
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            return all(len(read()) for read in source.readers.values())
-    except (ValueError, OSError, ImportError):
-        return False
+    """Whether the images of all splits of a dataset are there."""
+    for read in source.readers.values():
+        try:
+            with warnings.catch_warnings(action="ignore"):
+                dataset = read(on_error="skip")
+        except NoClassError:  # a split without objects
+            continue
+        except ImportError:  # which says what to install
+            return True
+        except (ValueError, OSError):
+            return False
+        if any(problem.kind == "missing image" for problem in dataset.problems):
+            return False
+    return True
 
 
 def _tell_of_other_folders(found, datasets):
@@ -456,6 +462,12 @@ def _tell_of_other_folders(found, datasets):
     used = {os.path.dirname(image) for image in images if isinstance(image, str)}
     used = {os.path.realpath(folder) for folder in used}
     known = {(source.format, source.path) for source in (found, *found.others)}
+    known |= {
+        (source.format, folder)
+        for source in found.others
+        if source.path.is_dir()
+        for folder in split_folders(source.path).values()
+    }
     others, formats = [], list(FORMATS)
     for folder in _unread_folders(found.root, used)[:_MAX_UNREAD]:
         own = _find_in(folder, formats)[0]
@@ -517,9 +529,16 @@ def _without_whole(splits, found):
     return splits
 
 
+_MAX_WITHOUT_ROLE = 2  # splits, such as two files of which one was to be read
+
+
 def _tell_of_shared(splits, source):
     """The splits, with a warning and a problem of images that are in two of them."""
     told = dict(splits)
+    roles = {name: role_of_split(name) for name in splits}
+    without = [name for name in splits if roles[name] is None]
+    if len(without) > _MAX_WITHOUT_ROLE:  # folds, which share images on purpose
+        splits = {n: d for n, d in splits.items() if n not in without}
     names = list(splits)
     for i, second in enumerate(names):
         for first in names[:i]:
@@ -601,7 +620,7 @@ class Source:
     readers: Mapping[str, Callable]
     root: pathlib.Path  # what the user named: images lie below it
     note: str = ""  # what else was found, and not taken
-    others: tuple[Source, ...] = ()  # that, but for what cannot be read
+    others: tuple[Source, ...] = ()  # those of `note` that can be read
 
     def __str__(self):
         return f"{str(self.path)!r} is {self.described}{self.note}"
@@ -661,26 +680,35 @@ def _has_training(found):
     return any(role_of_split(name) not in _EVALUATION for name in names)
 
 
-def _without_tests(contents):
-    """The datasets without those for evaluation alone, of other images than the rest.
+def _set_aside(contents, path):
+    """Divides datasets into those that are meant, and smaller ones of other images.
+
+    The smaller ones are for tests alone, or far below, such as the samples of a program
+    in its code.
 
     Returns:
-        Two lists: those that count, and those left out. Nothing is left out unless all
-        of the first are the same images.
+        Two lists. The second is empty unless all of the first have the same images.
     """
-    first = next((c for c in contents if _has_training([c.source])), None)
+
+    def is_minor(content):
+        roles = {role_of_split(name) for name in content.source.readers}
+        depth = len(content.source.path.parts) - len(path.parts)
+        return roles == {"test"} or depth >= _DEPTH
+
+    first = next((c for c in contents if not is_minor(c)), None)
     if first is None:
         return contents, []
-    other = [c for c in contents if not _is_same(first, c)]
-    if any(_has_training([c.source]) for c in other):
+    others = [c for c in contents if not _is_same(first, c)]
+    if not all(is_minor(c) and len(c.boxes_of) <= len(first.boxes_of) for c in others):
         return contents, []
-    return [c for c in contents if all(c is not o for o in other)], other
+    return [c for c in contents if all(c is not other for other in others)], others
 
 
 def _is_divided(source):
     """Whether a dataset has a split to train on, and one to evaluate on."""
     roles = {role_of_split(name) for name in source.readers}
-    return "train" in roles and bool(roles.intersection(_EVALUATION))
+    training = splits_of_role(source.readers, "train")
+    return bool(training and roles.intersection(_EVALUATION))
 
 
 def _lacks_names(source):
@@ -827,10 +855,6 @@ class _Content:
         images = count_of(len(self.boxes_of), "image")
         return f"{count_of(self.num_boxes, 'box', 'boxes')} in {images}"
 
-    @property
-    def num_annotated(self):
-        return sum(count > 0 for count in self.boxes_of.values())
-
 
 def _choose(found, inner, path):
     """Of several datasets the one to read, where all hold the same images.
@@ -855,16 +879,19 @@ def _choose(found, inner, path):
         return found[0]  # whose reader says why it cannot be read
     found = [*found, *inner]
     most = max((len(content.boxes_of) for content in contents), default=0)
+    annotated = {n for c in contents for n, count in c.boxes_of.items() if count}
 
     def worth(content):
+        counts = content.boxes_of
         is_divided = _is_divided(content.source)
-        is_whole = 2 * len(content.boxes_of) >= most
+        is_whole = 2 * len(counts) >= most
+        # Images without boxes here that have some in another format are not known here.
+        num_known = sum(count > 0 or n not in annotated for n, count in counts.items())
         return (
             is_divided and is_whole,
-            content.num_annotated,
-            not content.is_doubtful,
-            len(content.boxes_of),
+            num_known,
             content.num_usable,
+            not content.is_doubtful,
             -found.index(content.source),
         )
 
@@ -882,7 +909,7 @@ def _choose(found, inner, path):
             "below it, or none can be read. Put the images beside them"
             f"{other}{''.join(reasons)}"
         )
-    contents, tests = _without_tests(contents)
+    contents, aside = _set_aside(contents, path)
     if not all(_is_same(contents[0], c) for c in contents[1:]):
         contents.sort(key=lambda content: found.index(content.source))
         raise InvalidValueError(_describe_several(contents, path))
@@ -891,13 +918,13 @@ def _choose(found, inner, path):
     if len(others) > _SHOWN:
         notes += f"\n  and in {len(others) - _SHOWN} more, which are not read"
     notes += "".join(
-        f"\n  {str(test.source.path)!r} is {test.source.described} as well, of other "
-        f"images, which is not read: {test.counted}. Pass "
-        f"format={test.source.format!r} (--format) or its folder for that."
-        for test in tests[:_SHOWN]
+        f"\n  {str(c.source.path)!r} is {c.source.described} as well, of other "
+        f"images, which is not read: {c.counted}. Pass format={c.source.format!r} "
+        "(--format) or its folder for that."
+        for c in aside[:_SHOWN]
     )
     notes += unread_notes
-    others = tuple(content.source for content in (*others, *tests))
+    others = tuple(content.source for content in (*others, *aside))
     return dataclasses.replace(
         first.source, readers=first.readers, note=notes, others=others
     )
@@ -918,7 +945,7 @@ def _content_of(source):
     boxes_of, num_boxes, seen = collections.Counter(), 0, set()
     files_of = collections.defaultdict(list)
     readers, means, is_doubtful, without_class = {}, {}, False, None
-    num_usable = 0
+    num_unusable = 0
     try:
         with dataset_root(source.root), _collector_off():
             for split, read in source.readers.items():
@@ -933,7 +960,7 @@ def _content_of(source):
                 again = functools.partial(_read_again, dataset, read)
                 readers[split] = again if is_clean else read
                 is_doubtful |= any(p.kind in _DOUBTS for p in dataset.problems)
-                num_usable -= int(np.sum(count_unusable(dataset.records)))
+                num_unusable += int(np.sum(count_unusable(dataset.records)))
                 for record in dataset.records:
                     is_file = isinstance(record.image, str)
                     name = record.image if is_file else record.file_name
@@ -955,9 +982,9 @@ def _content_of(source):
         return error
     if not boxes_of:
         return without_class
-    num_usable += num_boxes
+    usable = num_boxes - num_unusable
     return _Content(
-        source, readers, boxes_of, files_of, num_boxes, means, num_usable, is_doubtful
+        source, readers, boxes_of, files_of, num_boxes, means, usable, is_doubtful
     )
 
 

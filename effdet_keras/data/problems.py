@@ -76,6 +76,7 @@ KINDS = {
     "unlisted images": Kind(Severity.NOTE, "not read", True),
     "missing split": Kind(Severity.WARNING, "left out", True),
     "other yaml file": Kind(Severity.WARNING, "not read", True),
+    "other csv file": Kind(Severity.WARNING, "not read", True),
     "other label map": Kind(Severity.WARNING, "not read", True),
     "number of classes": Kind(Severity.WARNING, "the names count", True),
     "shared images": Kind(

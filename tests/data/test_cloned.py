@@ -9,7 +9,7 @@ import zipfile
 import pytest
 from support.cloned_files import CSV, ROW, VOC, coco, loaded, paths, put, yolo
 
-from effdet_keras.data import load, load_splits, load_train_valid
+from effdet_keras.data import from_voc, load, load_splits, load_train_valid
 
 
 def voc(folder, *names, lists=(), sets="ImageSets/Main"):
@@ -46,8 +46,15 @@ def test_xml_files_that_are_in_no_list_are_counted_once(tmp_path, lists):
     assert said.count("2 of 4 xml files are in none of the lists train, val of") == 1
     (problem,) = load(tmp_path, "train").problems
     assert problem.kind == "unlisted images" and "'c'" in problem.detail
-    voc(tmp_path, lists={"test": "cd"})
+    voc(tmp_path, lists={"test": "c"})
+    voc(tmp_path, lists={"train": "d"}, sets="ImageSets/Segmentation")  # as VOC has
     assert loaded(tmp_path)[1] == ""
+
+
+def test_a_list_that_cannot_be_read_does_not_stop_another_split(tmp_path):
+    voc(tmp_path, *"ab", lists={"train": "a"})
+    (tmp_path / "ImageSets/Main/notes.txt").write_bytes("für später".encode("cp1252"))
+    assert paths(from_voc(tmp_path, "train"), tmp_path) == ["JPEGImages/a.jpg"]
 
 
 def test_images_with_txt_files_that_are_in_no_list_are_counted_once(tmp_path):
@@ -60,9 +67,33 @@ def test_images_with_txt_files_that_are_in_no_list_are_counted_once(tmp_path):
     put(tmp_path, "obj.data", text=text)
     names, said = loaded(tmp_path)
     assert names == {"train": ["a.jpg"], "valid": ["b.jpg"]}
-    assert said.count("2 images beside those of the lists have txt files and") == 1
+    text = "2 images with txt files are in none of the lists train.txt, valid.txt"
+    assert said.count(text) == 1
     (tmp_path / "img/d.txt").unlink()
-    assert "1 image beside those of the lists has a txt file and" in loaded(tmp_path)[1]
+    assert "1 image with a txt file is in none of the lists" in loaded(tmp_path)[1]
+
+
+def test_images_in_no_list_are_known_by_their_folders(tmp_path):
+    """Frames of two videos have the same names."""
+    for clip, frames in {"one": "012", "two": "0123"}.items():
+        put(tmp_path, *(f"{clip}/{frame}.jpg" for frame in frames))
+        put(tmp_path, *(f"{clip}/{frame}.txt" for frame in frames), text=ROW)
+    put(tmp_path, "train.txt", text="one/0.jpg\ntwo/3.jpg\n")
+    put(tmp_path, "val.txt", text="one/1.jpg\n")
+    text = "train: train.txt\nval: val.txt\nnames: [cat]"
+    put(tmp_path, "data.yaml", text=text)
+    assert "4 images with txt files are in none" in loaded(tmp_path)[1]
+
+
+def test_images_in_lists_without_folders_and_suffixes_are_listed(tmp_path):
+    yolo(tmp_path, names="abc")
+    put(tmp_path, "train.txt", text="a\nb\n")
+    put(tmp_path, "val.txt", text="c\n")
+    text = "train: train.txt\nval: val.txt\nnames: [cat]"
+    put(tmp_path, "data.yaml", text=text)
+    names, said = loaded(tmp_path)
+    assert names == {"train": ["a.jpg", "b.jpg"], "val": ["c.jpg"]}
+    assert "none of the lists" not in said
 
 
 # --- Two formats, or two files of one, of which the better is meant.
@@ -119,6 +150,23 @@ def test_images_with_boxes_in_another_format_are_no_negatives(tmp_path, capsys):
     assert "as YOLO, which is not read and differs" in capsys.readouterr().out
 
 
+def test_trainval_and_test_are_splits_to_train_and_to_evaluate_on(tmp_path):
+    """VOC2007's, beside a json of all images."""
+    voc(tmp_path, *"abc", lists={"trainval": "ab", "test": "c"})
+    names = [f"{name}.jpg" for name in "abc"]
+    put(tmp_path, "annotations.json", text=coco(*names))
+    found = {"test": ["c.jpg"], "trainval": ["a.jpg", "b.jpg"]}
+    assert loaded(tmp_path)[0] == found
+
+
+def test_images_without_objects_are_kept_where_another_format_lacks_them(tmp_path):
+    yolo(tmp_path, names="ab")
+    put(tmp_path, "images/c.jpg")  # without a txt file, as some programs recommend
+    put(tmp_path, "Annotations/a.xml", text=VOC.format("a.jpg"))
+    put(tmp_path, "Annotations/b.xml", text=VOC.format("b.jpg"))
+    assert loaded(tmp_path)[0] == {"train": ["a.jpg", "b.jpg", "c.jpg"]}
+
+
 def test_a_test_split_in_another_format_gives_way_to_images_to_train_on(
     tmp_path, capsys
 ):
@@ -128,8 +176,23 @@ def test_a_test_split_in_another_format_gives_way_to_images_to_train_on(
     put(tmp_path, "test/classes.txt", text="cat")
     assert loaded(tmp_path)[0] == {"train": ["a.jpg"]}
     said = capsys.readouterr().out
+    assert said.count("YOLO") == 1
     assert "is YOLO: splits test as well, of other images, which is not read" in said
     assert loaded(tmp_path, format="yolo")[0] == {"test": ["t.png"]}
+
+
+@pytest.mark.parametrize("split, count", [("valid", 1), ("test", 2)])
+def test_images_to_evaluate_on_are_not_left_out_where_they_may_be_meant(
+    tmp_path, split, count
+):
+    """A split for validation belongs to the training; and a sample is no dataset."""
+    put(tmp_path, "train/a.jpg")
+    put(tmp_path, "train/a.xml", text=VOC.format("a.jpg"))
+    names = [f"{split}{i}.jpg" for i in range(count)]
+    put(tmp_path, *(f"{split}/{name}" for name in names))
+    put(tmp_path, f"{split}/_annotations.coco.json", text=coco(*names))
+    with pytest.raises(ValueError, match="2 formats: choose one"):
+        load_splits(tmp_path)
 
 
 def test_formats_of_different_images_are_named_with_what_they_hold(tmp_path):
@@ -151,6 +214,13 @@ def test_splits_of_any_name_that_share_images_are_told(tmp_path):
     names, said = loaded(tmp_path)
     assert len(names) == 2
     assert "1 of the 2 images of 'output' are in 'csv_output' as well" in said
+
+
+def test_folds_share_images_on_purpose(tmp_path):
+    lists = {f"{split}_fold{i}": "abc" for i in range(3) for split in ("train", "val")}
+    voc(tmp_path, *"abc", lists=lists)
+    names, said = loaded(tmp_path)
+    assert len(names) == 6 and said == ""
 
 
 def test_a_split_without_images_is_left_out_where_errors_are_skipped(tmp_path, capsys):
@@ -176,6 +246,13 @@ def test_a_dataset_four_folders_down_is_found(tmp_path):
     text = f"{CSV}train.jpg,40,20,cat,2,3,14,16\n"
     put(tmp_path, "TensorFlow/scripts/preprocessing/output.csv", text=text)
     assert loaded(tmp_path)[0] == {"test": ["test.jpg"], "train": ["train.jpg"]}
+
+
+def test_a_sample_far_below_is_no_second_dataset(tmp_path, capsys):
+    yolo(tmp_path / "data", names="ab")
+    yolo(tmp_path / "src/app/yolo/sample", names="s")
+    assert loaded(tmp_path)[0] == {"train": ["a.jpg", "b.jpg"]}
+    assert "sample' is YOLO: splits train as well" in capsys.readouterr().out
 
 
 def test_txt_files_in_anns_have_their_images_in_the_folder_of_a_split(tmp_path):
@@ -211,8 +288,9 @@ def test_numbers_that_are_texts_in_a_coco_json_are_read(tmp_path):
     put(tmp_path, "a.jpg")
     put(tmp_path, "boxes.json", text=json.dumps(content))
     assert load(tmp_path).records[0].boxes_xywh.tolist() == [[1, 2, 12.5, 13.25]]
-    for wrong in ("wide", "nan", None):
-        content["annotations"][0]["bbox"] = [1, 2, wrong, "13.25"]
+    boxes = [[1, 2, wrong, "13.25"] for wrong in ("wide", "nan", None)]
+    for box in [*boxes, "1268", {"1": 9, "2": 9, "12": 9, "13": 9}]:
+        content["annotations"][0]["bbox"] = box
         put(tmp_path, "boxes.json", text=json.dumps(content))
         with pytest.raises(ValueError, match="is not four finite numbers"):
             load(tmp_path)
@@ -222,10 +300,18 @@ def test_rows_of_sides_without_a_header_are_not_read_as_corners(tmp_path):
     put(tmp_path, "a.jpg")
     put(tmp_path, "train.csv", text="a.jpg,2,3,14,16,cat\na.jpg,20,4,30,18,cat\n")
     put(tmp_path, "output.csv", text="a.jpg,20,4,10,14,cat\na.jpg,22,5,9,4,cat\n")
-    dataset = load(tmp_path)
+    with pytest.warns(UserWarning, match="'output.csv' is not read: 2 of 2 boxes end"):
+        dataset = load(tmp_path)
     assert dataset.records[0].boxes_xywh.tolist() == [[2, 3, 12, 13], [20, 4, 10, 14]]
-    with pytest.raises(ValueError, match="2 of 2 end before they begin, such as"):
-        load(tmp_path / "output.csv")
+
+
+def test_a_file_of_some_boxes_that_end_before_they_begin_is_read_with_a_note(tmp_path):
+    put(tmp_path, "a.jpg")
+    rows = "a.jpg,2,3,14,16,cat\n" * 5 + "a.jpg,14,16,2,3,cat\n" * 2
+    put(tmp_path, "train.csv", text=rows)
+    with pytest.warns(UserWarning, match="2 of 7 boxes end before they begin"):
+        dataset = load(tmp_path)
+    assert len(dataset.records[0].labels) == 5
 
 
 def test_a_number_without_a_name_names_the_file_that_lacks_it(tmp_path):
@@ -235,7 +321,8 @@ def test_a_number_without_a_name_names_the_file_that_lacks_it(tmp_path):
     put(tmp_path, "data.yaml", text=yaml)
     with pytest.raises(ValueError, match=r"2: 'data\.yaml' has only 2 names, \['cat'"):
         load(tmp_path)
-    dataset = load(tmp_path, class_names=["cat", "dog", "cow"])
+    with pytest.warns(UserWarning, match="2 class names, and boxes have numbers up to"):
+        dataset = load(tmp_path, class_names=["cat", "dog", "cow"])
     assert dataset.records[0].labels.tolist() == [2]
     with pytest.raises(ValueError, match="the number 2"):
         load(tmp_path, class_names=["dog", "cat", "cow"])  # another order
@@ -245,9 +332,13 @@ def test_an_object_of_an_xml_file_without_anything_is_left_out(tmp_path):
     voc(tmp_path, "a", "b")
     xml = VOC.format("a.jpg").replace("<object>", "<object></object><object>")
     put(tmp_path, "Annotations/a.xml", text=xml)
-    with pytest.warns(UserWarning, match=r"1 stray annotation: a\.xml: an <object>"):
+    with pytest.warns(UserWarning, match=r"1 stray annotation: a\.xml: an empty"):
         dataset = load(tmp_path)
     assert [len(record.labels) for record in dataset.records] == [1, 1]
+    xml = VOC.format("a.jpg").replace("name>", "label>").replace("bndbox>", "box>")
+    put(tmp_path, "Annotations/a.xml", text=xml)
+    with pytest.raises(ValueError, match=r"1 bad box: a\.xml"):
+        load(tmp_path)
 
 
 # --- What to do.
@@ -260,15 +351,26 @@ def test_images_that_are_pointers_of_git_lfs_are_named(tmp_path):
         load(tmp_path)
 
 
-@pytest.mark.parametrize("name", ["gone.jpg", "other.jpg"])
-def test_a_zip_file_is_named_where_it_may_have_the_missing_images(tmp_path, name):
+@pytest.mark.parametrize(
+    "name, is_named",
+    [
+        ("gone.jpg", True),
+        ("other.jpg", False),
+        ("GONE.JPG", True),
+        ("data\\gone.jpg", True),  # as some programs of Windows write it
+        ("more.zip", True),
+    ],
+)
+def test_a_zip_file_is_named_where_it_may_have_the_missing_images(
+    tmp_path, name, is_named
+):
     put(tmp_path, "a.jpg")
     put(tmp_path, "boxes.json", text=coco("a.jpg", "gone.jpg"))
     with zipfile.ZipFile(tmp_path / "images.zip", "w") as archive:
         archive.writestr(f"images/{name}", "")
     with pytest.raises(FileNotFoundError) as caught:
         load(tmp_path)
-    assert ("images.zip" in str(caught.value)) == (name == "gone.jpg")
+    assert ("images.zip" in str(caught.value)) == is_named
 
 
 def test_another_format_whose_images_are_gone_too_is_not_offered(tmp_path):
@@ -288,6 +390,7 @@ def test_another_format_whose_images_are_gone_too_is_not_offered(tmp_path):
         ("info.dat", "C:\\knife\\0 1.png 2 140 100 45 45 100 200 50 50\n", "OpenCV"),
         ("labels/001/a.txt", "2\n305 162 410 254\n1 2 30 40\n", "BBox-Label-Tool"),
         ("labels/001/a.txt", "1\n305 162 410 254 cat\n", "BBox-Label-Tool"),
+        ("labels/001/a.txt", "1\n305 162 410 254", "BBox-Label-Tool"),
     ],
 )
 def test_text_files_of_two_more_tools_are_named(tmp_path, file, text, tool):

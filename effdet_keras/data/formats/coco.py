@@ -629,9 +629,8 @@ def _group_annotations(annotations, images, source, problems):
             # VIA writes the text of an image's id here.
             image_of = image_of or {id_key(image): image for image in images}
             key = image_of.get(id_key(key), id_key(key))
-        if key in groups and not _is_box(box):
-            box = _numbers_in(box)
-            annotation = {**annotation, "bbox": box}
+        if key in groups and not _is_box(box) and _is_box(numbers := _numbers_in(box)):
+            box, annotation = numbers, {**annotation, "bbox": numbers}
         if key not in groups:
             strangers[reprlib.repr(annotation.get("image_id"))] += 1
         elif not _is_box(box):
@@ -667,11 +666,13 @@ def _is_box(box):
 
 
 def _numbers_in(box):
-    """A box with numbers for texts of numbers, which Roboflow writes at times."""
+    """A list with numbers for texts of numbers, which Roboflow writes; else None."""
+    if not isinstance(box, list):
+        return None
     try:
         return [float(x) if isinstance(x, str) else x for x in box]
-    except (TypeError, ValueError):
-        return box
+    except ValueError:
+        return None
 
 
 def _is_coordinate(number):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import collections
+import contextlib
 import csv
 import dataclasses
 import functools
@@ -97,8 +98,19 @@ def from_csv(
         >>> from_csv(folder / "train.csv")[0]["boxes"].tolist()
         [[4.0, 8.0, 20.0, 40.0]]
     """
+    return _read(
+        path, image_dir, split=split, class_names=class_names, on_error=on_error
+    )
+
+
+def _read(
+    path, image_dir=None, *, split=None, class_names=None, on_error="raise", left_out=()
+):
+    """`from_csv`, and what to tell of files beside this one."""
     path = path_of(path)
     problems = Problems(f"`from_csv` of {str(path)!r}", on_error)
+    for text in left_out:
+        problems.add("other csv file", path.parent, text)
     rows = _read_rows(path, problems)
     rows = _named(rows, class_names, path, problems)
     known = sorted({row.label for row in rows if row.box is not None})
@@ -230,20 +242,24 @@ def csv_readers(path):
         if file.suffix.lower() not in (".csv", ".txt"):
             continue
         try:
-            read, _ = _format_of(_lines_in(file, limit=_LOOKED_AT), file)
+            read, _ = _format_of(_lines_in(file, limit=1), file)
         except ValueError as error:  # of another format
             if file not in texts:
                 reasons.append(str(error))
             continue
         if file not in texts or read is _read_retinanet:
             known.append((file, read))
+    known, doubtful = _divided(known)
     names = reading.split_names([_name_of(file) for file, _ in known])
     for (file, read), name in zip(known, names):
         rows = []
         if read is _read_automl:  # whose rows name their splits
             rows = _read_rows(file, Problems("`csv_readers`", "skip"))
         for split in _splits_of(rows) or [None]:
-            readers[split or name] = functools.partial(from_csv, file, split=split)
+            readers[split or name] = functools.partial(_read, file, split=split)
+    if doubtful and readers:
+        first = next(iter(readers))
+        readers[first] = functools.partial(readers[first], left_out=doubtful)
     if reasons and not readers:  # where nothing else is found, `load` says why
         raise InvalidValueError(". ".join(reasons[:3]))
     return readers
@@ -251,6 +267,25 @@ def csv_readers(path):
 
 _LOOKED_AT = 100  # rows of a file, to find out its format
 _MAX_TEXTS = 20  # txt files of a folder that could be tables
+
+
+def _divided(known):
+    """The files, but for those without a header that are no corners, if others are.
+
+    Returns:
+        The files to read; and a sentence for each of the others.
+    """
+    good, doubtful = [], []
+    for file, read in known:
+        why = None
+        if read is _read_retinanet:
+            with contextlib.suppress(ValueError):  # which the reader of the file tells
+                why = _why_no_corners(_lines_in(file, limit=_LOOKED_AT))
+        if why is None:
+            good.append((file, read))
+        else:
+            doubtful.append(f"{file.name!r} is not read: {why}")
+    return (good, doubtful) if good else (known, [])
 
 
 def _name_of(file):
@@ -339,6 +374,8 @@ def _read_rows(path, problems):
         )
         problems.add_note("box columns", path.name, detail)
     lines = lines[1:] if has_header else lines
+    if read is _read_retinanet and (why := _why_no_corners(lines)):
+        problems.add_note("box columns", path.name, why)
     if has_header and "bbox" in read.args[0]:
         are_corners = _are_corners(lines, read.args[0]["bbox"])
         read = functools.partial(_read_pixels, read.args[0], are_corners=are_corners)
@@ -411,7 +448,6 @@ def _format_of(lines, path):
     is_row = len(first) == 6 and first[0] and (are_numbers or not any(first[1:]))
     is_row = is_row and not _is_box(first[2:])  # which would be `path,number,box`
     if is_row or (len(first) == 5 and _is_image(first[0]) and are_numbers):
-        _check_corners(lines, path)
         return _read_retinanet, False
     raise InvalidValueError(
         "`from_csv` expects a header with filename, class, xmin, ymin, xmax, ymax, or "
@@ -421,22 +457,21 @@ def _format_of(lines, path):
     )
 
 
-def _check_corners(lines, path):
-    """Raises where rows of `path,xmin,ymin,xmax,ymax` cannot be that.
+def _why_no_corners(lines):
+    """What tells that rows of `path,xmin,ymin,xmax,ymax` are not that, or None.
 
     Some programs write the sides of the box in place of its end.
     """
     rows = [[_number(cell) for cell in cells[1:5]] for _, cells in lines]
     rows = [row for row in rows if len(row) == 4 and None not in row]
     wrong = [row for row in rows if row[2] < row[0] or row[3] < row[1]]
-    if len(wrong) > 1 and 5 * len(wrong) > len(rows):
-        raise InvalidValueError(
-            "`from_csv` expects `path,xmin,ymin,xmax,ymax,class` in rows without a "
-            f"header, but {len(wrong):,} of {len(rows):,} end before they begin, such "
-            f"as {wrong[0]}. If these are left, top, width and height, write the "
-            "header filename,left,top,width,height,class above them. Received: "
-            f"{str(path)!r}"
-        )
+    if len(wrong) < 2 or 5 * len(wrong) <= len(rows):
+        return None
+    return (
+        f"{len(wrong):,} of {len(rows):,} boxes end before they begin, such as "
+        f"{wrong[0]}: if its numbers are left, top, width and height, write the header "
+        "filename,left,top,width,height,class above them"
+    )
 
 
 def _columns_of(header):

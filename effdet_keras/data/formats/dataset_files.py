@@ -174,7 +174,7 @@ def describe_archives(folder: Any, missing: Sequence[str] = ()) -> str:
     for place, folders, files in walk(folder, depth=_ARCHIVE_DEPTH):
         folders[:] = [name for name in folders if name.lower() not in NO_DATA_FOLDERS]
         found += [place / name for name in files if name.lower().endswith(ARCHIVES)]
-    wanted = {re.split(r"[\\/]", name)[-1] for name in missing}
+    wanted = set(map(_file_name, missing))
     found = [file for file in found if not wanted or _may_have(file, wanted)]
     if not found:
         return ""
@@ -189,11 +189,23 @@ def _may_have(archive, wanted):
         return True
     try:
         with zipfile.ZipFile(archive) as opened:
-            names = opened.namelist()
+            members = opened.infolist()
     except (OSError, ValueError, zipfile.BadZipFile, NotImplementedError):
         return True
-    is_nested = any(name.lower().endswith(ARCHIVES) for name in names)
-    return is_nested or any(name.rpartition("/")[2] in wanted for name in names)
+    return any(
+        _file_name(member.filename) in wanted
+        or member.filename.lower().endswith(ARCHIVES)
+        or not (member.filename.isascii() or member.flag_bits & _IS_UTF8)
+        for member in members
+    )
+
+
+_IS_UTF8 = 0x800  # the flag of a name in a zip file whose encoding is known
+
+
+def _file_name(path):
+    """The last part of a path of any machine, for a comparison."""
+    return re.split(r"[\\/]", path)[-1].lower()
 
 
 # --- The split that the name of a file or folder stands for.

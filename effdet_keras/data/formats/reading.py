@@ -215,11 +215,11 @@ def _records(found, labels, problems, source, image_dir):
     return records
 
 
-_LOOKED_AT = 20  # images
+_LOOKED_AT = 20  # images of a dataset, one here and there
 
 
 def _find_pointers(found, sizes, problems):
-    """Leaves out images that are pointers of Git LFS, if some of the first ones are.
+    """Leaves out images that are pointers of Git LFS, if one of some is.
 
     Where a file tells the size of an image, the image itself is not opened before.
     """
@@ -229,7 +229,8 @@ def _find_pointers(found, sizes, problems):
         is_here = isinstance(image, os.PathLike) and not is_remote(image)
         return is_here and isinstance(size, tuple) and is_lfs_pointer(image)
 
-    if any(map(is_pointer, range(min(len(found), _LOOKED_AT)))):
+    some = range(0, len(found), len(found) // _LOOKED_AT + 1)
+    if any(map(is_pointer, some)):
         for i in filter(is_pointer, range(len(found))):
             problems.add("corrupt image", found[i].image, LFS_CURE)
             sizes[i] = None

@@ -201,9 +201,11 @@ def _cure_of(file):
 
 _TEXTS = (".txt", ".dat", ".info", ".lst")
 _OPENCV = re.compile(
-    rb"\S[^\n]*\.(?:jpe?g|png|bmp|pgm)[ \t]+[1-9]\d*(?:[ \t]+\d+){4,}\s"
+    rb"\S[^\n]*\.(?:jpe?g|png|bmp|pgm)[ \t]+[1-9]\d*(?:[ \t]+\d+){4,}(?:\s|$)"
 )
-_BBOX_LABEL_TOOL = re.compile(rb"[1-9]\d*\r?\n\d+ \d+ \d+ \d+(?: [^\s\d]\S*)?\r?\n")
+_BBOX_LABEL_TOOL = re.compile(
+    rb"[1-9]\d*\r?\n\d+ \d+ \d+ \d+(?: [^\s\d]\S*)?(?:\r?\n|$)"
+)
 
 
 def _cure_of_text(head):

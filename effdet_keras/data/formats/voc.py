@@ -14,7 +14,7 @@ from collections.abc import Mapping
 import numpy as np
 
 from effdet_keras._internal.remote_path import for_each, is_file, path_of
-from effdet_keras._internal.whole_files import atomic_folder
+from effdet_keras._internal.whole_files import atomic_folder, is_remote
 from effdet_keras._internal.yaml_text import read_text
 from effdet_keras.data.dataset import DetectionDataset, count_of
 from effdet_keras.data.formats import reading, writing
@@ -215,14 +215,25 @@ def _note_unlisted(folder, stems, split, problems):
 
     `trainval` is none where `train` and `val` are: see `load_splits`.
     """
+    if split is None or is_remote(folder):
+        return
     splits = _splits_of(folder)
     if {"train", "val"} <= set(splits):
         splits = [name for name in splits if name != "trainval"]
     first = next(iter(splits_of_role(splits, "train") or splits), None)
-    if split is None or split != first:
+    if split != first:
         return
     files = _image_sets(folder)
-    left = sorted(stems.difference(*(_names_in_list(files[s], stems) for s in splits)))
+    # VOC itself has lists for other tasks, such as `ImageSets/Segmentation/train.txt`.
+    sets = folder / "ImageSets"
+    tasks = (
+        [p for p in visible_folders(sets) if p.name != "Main"] if sets.is_dir() else []
+    )
+    lists = [*map(files.get, splits), *(f for p in tasks for f in p.glob("*.txt"))]
+    try:
+        left = sorted(stems.difference(*(_names_in_list(f, stems) for f in lists)))
+    except (ValueError, OSError):
+        return  # a list that cannot be read, which the reading of its split tells
     if left:
         detail = (
             f"{len(left):,} of {count_of(len(stems), 'xml file')} are in none of the "
@@ -323,8 +334,8 @@ def _read_item(root, path, image, source_id, image_dir, shift, problems):
     boxes, names, is_crowd, is_good = [], [], [], []
     for item in root.findall("object"):
         corners, name = _corners(item), _text(item, "name")
-        if not name and item.find("bndbox") is None:
-            detail = "an <object> with neither `name` nor `bndbox`"
+        if not len(item):
+            detail = "an empty <object>"
             problems.add("stray annotation", path.name, detail)
             continue
         if corners is None or not name:

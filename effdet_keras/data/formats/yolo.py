@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import os
 import reprlib
@@ -10,7 +11,7 @@ from collections.abc import Mapping
 import numpy as np
 
 from effdet_keras._internal.remote_path import path_of
-from effdet_keras._internal.whole_files import atomic_folder
+from effdet_keras._internal.whole_files import atomic_folder, is_remote
 from effdet_keras._internal.yaml_text import to_yaml
 from effdet_keras.data.dataset import DetectionDataset, check_class_names, count_of
 from effdet_keras.data.formats import reading, writing, yolo_rows
@@ -29,7 +30,6 @@ from effdet_keras.data.formats.yolo_layout import (
     has_labels,
     images_of,
     read_yaml,
-    stems_in_list,
 )
 from effdet_keras.data.problems import Problems
 from effdet_keras.data.record import clip_boxes_xywh
@@ -119,7 +119,7 @@ def from_yolo(
         if not any(isinstance(label, str) for label in used):
             _note_no_names(names, source, problems)
     elif class_names is not None:
-        names = _longer_names(names, class_names)
+        names = _longer_names(names, class_names, used, source, problems)
     check_class_names(names, f"the dataset {source!r}")
     name_of = {name.lower(): name for name in names} | dict(enumerate(names))
     found = [
@@ -143,10 +143,21 @@ def from_yolo(
     )
 
 
-def _longer_names(names, class_names):
-    """The names of a file, or those asked for if they only go on where these end."""
+def _longer_names(names, class_names, used, source, problems):
+    """The names of a file, or those asked for if they only go on where these end.
+
+    They name the numbers beyond the end of the file's, if rows have some.
+    """
     asked, _ = requested_classes(class_names)
-    return asked if asked[: len(names)] == tuple(names) else names
+    beyond = [n for n in used if not isinstance(n, str) and n >= len(names)]
+    if not beyond or asked[: len(names)] != tuple(names):
+        return names
+    detail = (
+        f"its file has {count_of(len(names), 'class name')}, and boxes have numbers up "
+        f"to {max(beyond):g}: those beyond its end are called as in `class_names`"
+    )
+    problems.add("number of classes", source, detail)
+    return asked
 
 
 def _why_unknown(names, layout, label):
@@ -168,28 +179,34 @@ def _why_unknown(names, layout, label):
 
 def _note_unlisted(images, layout, split, problems):
     """Tells, at the split to train on, how many images with boxes no list has."""
-    places = [place for places in layout.splits.values() for place in places]
-    first = next(iter(splits_of_role(layout.splits, "train") or layout.splits))
+    splits = layout.splits
+    places = [place for places in splits.values() for place in places]
+    first = next(iter(splits_of_role(splits, "train") or splits))
     are_lists = all(not isinstance(p, str) and p.suffix == ".txt" for p in places)
-    if split != first or not are_lists or layout.label_files:
+    if split != first or not are_lists or is_remote(layout.folder):
         return
-    listed = {stem for file in places for stem in stems_in_list(file)}
-    others = [
-        folder / name
-        for folder in dict.fromkeys(image.parent for image in images)
-        for name in names_in(folder)[1]
-        if name.lower().endswith(IMAGE_SUFFIXES)
-        and name.rpartition(".")[0] not in listed
-    ]
-    labels = find_labels(others, layout)
-    others = [image for image, t in zip(labels.images, labels.is_there) if t]
-    if others:
-        one = "1 image beside those of the lists has a txt file and is in none"
-        several = f"{len(others):,} images beside those of the lists have txt files and"
-        several += " are in none"
-        which = one if len(others) == 1 else several
-        detail = f"{which}: not read, such as {str(others[0])!r}"
-        problems.add("unlisted images", layout.folder, detail)
+    rest = Problems("`from_yolo`", "skip")
+    listed = set(images)
+    for other in splits.keys() - {split}:
+        with contextlib.suppress(FileNotFoundError):  # which its own reading tells
+            listed.update(images_of(layout, other, rest))
+    folders = dict.fromkeys(image.parent for image in images)
+    found = [f / n for f in folders for n in names_in(f)[1] if _is_image_name(n)]
+    labels = find_labels([image for image in found if image not in listed], layout)
+    left = [image for image, t in zip(labels.images, labels.is_there) if t]
+    if left:
+        lists = ", ".join(dict.fromkeys(place.name for place in places))
+        which = (
+            "1 image with a txt file is"
+            if len(left) == 1
+            else f"{len(left):,} images with txt files are"
+        )
+        detail = f"{which} in none of the lists {lists}: not read, such as "
+        problems.add("unlisted images", layout.folder, f"{detail}{str(left[0])!r}")
+
+
+def _is_image_name(name):
+    return name.lower().endswith(IMAGE_SUFFIXES)
 
 
 def _name_in(name_of, label):

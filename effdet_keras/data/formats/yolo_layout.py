@@ -488,12 +488,6 @@ def _lines_of(file):
     return [line for line, name in zip(lines, names) if line and is_visible(name)]
 
 
-def stems_in_list(file: Any) -> list[str]:
-    """The names of the images in a list, without folders and suffixes."""
-    names = (re.split(r"[\\/]", line)[-1] for line in _lines_of(file))
-    return [name.rpartition(".")[0] for name in names]
-
-
 def _list_layout(path):
     """The layout of lists such as train.txt and val.txt beside the images, or None."""
     splits = {}
@@ -1216,7 +1210,7 @@ def _names_of_layout(places, folder, splits):
     names, file = find_names(places, folder)
     if file is None:
         return (), {}, []
-    notes = [*_note_of_beyond(file, folder), *_note_of_other_names(names, file)]
+    notes = [*_note_of_beyond(file, folder), *_note_of_other_names(names, file, folder)]
     own = _own_folders(splits)
     if all(file.parent not in f for places in own.values() for f in places):
         return names, {}, notes  # a list of all splits
@@ -1296,14 +1290,21 @@ def _note_of_beyond(file, folder):
     return [("lists of class names", str(folder), detail)]
 
 
-def _note_of_other_names(names, file):
+def _note_of_other_names(names, file, folder):
     """Notes, one or none, that a list in the folder of another has other names.
 
     A longer one may be that of a model that the detector began with, such as COCO's.
     """
+    if is_remote(file) or file.parent.absolute() in folder.absolute().parents:
+        return []  # above the dataset, where lists of others may lie
+
+    def folded(names):
+        return tuple(re.sub(r"[\s_-]+", " ", name).casefold() for name in names)
+
     for others, other in _lists_in(file.parent):
         is_short = len(others) <= len(names)
-        if other != file and is_short and not _go_together([names, others]):
+        is_other = not _go_together([folded(names), folded(others)])
+        if other != file and is_short and is_other:
             detail = (
                 f"the names of the classes are those of {str(file)!r}: "
                 f"{reprlib.repr(list(names))}. {other.name!r} beside it has others: "

@@ -174,6 +174,8 @@ def test_a_list_beside_the_one_that_is_read_is_told_if_its_names_differ(tmp_path
         (tmp_path / name).unlink()
     write(tmp_path / "coin.names", "one\ntwo\n")  # as far as it goes the same
     write(tmp_path / "coco.names", "person\nbicycle\ncar\nbus\n")  # of a model
+    write(tmp_path / "classes.txt", "Traffic Light\ntwo\n")
+    write(tmp_path / "coin.names", "traffic_light\nTwo\n")
     assert told(tmp_path)[1] == ""
 
 
