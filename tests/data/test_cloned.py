@@ -264,6 +264,22 @@ def test_txt_files_in_anns_have_their_images_in_the_folder_of_a_split(tmp_path):
     assert dataset.class_names == ("plate",)
 
 
+@pytest.mark.parametrize("labels", ["labels", "labels/labels"])
+@pytest.mark.parametrize("prefix", ["", "0a1b2c3d-"])
+def test_label_studios_export_beside_the_images_as_they_were(tmp_path, labels, prefix):
+    """Its archive was unpacked into `labels/`, and the images have their own names."""
+    put(tmp_path, "images/a.jpg", "images/b.jpg")
+    put(tmp_path, *(f"{labels}/{prefix}{name}.txt" for name in "ab"), text=ROW)
+    put(tmp_path, "labels/classes.txt", text="cup")
+    dataset = load(tmp_path)
+    assert [len(record.labels) for record in dataset.records] == [1, 1]
+    assert dataset.class_names == ("cup",) and not dataset.problems
+    put(tmp_path, "labels/labels/ffffffff-a.txt", f"{labels}/eeeeeeee-a.txt", text=ROW)
+    if prefix:  # which of the two is meant?
+        with pytest.warns(UserWarning, match="belong to no image"):
+            assert len(load(tmp_path).records[0].labels) == 0
+
+
 def test_what_is_read_is_not_named_as_another_dataset(tmp_path, capsys):
     """Records whose images lie in files of the same folder as well."""
     from effdet_keras.data import write_tfrecord
@@ -382,6 +398,22 @@ def test_another_format_whose_images_are_gone_too_is_not_offered(tmp_path):
     with pytest.raises(FileNotFoundError) as caught:
         load(tmp_path)
     assert "pass format=" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "file, content, tool",
+    [
+        ("a.json", [{"ID": "1", "Labeled Data": "a.png", "Label": {}}], "Labelbox"),
+        ("a.ndjson", {"data_row": {}, "media_attributes": {}, "projects": {}}, "Label"),
+        ("a.json", {"version": "2.0", "item": {}, "annotations": []}, "V7 Darwin"),
+        ("a.json", {"metadata": {}, "instances": []}, "SuperAnnotate"),
+    ],
+)
+def test_json_files_of_other_tools_are_named(tmp_path, file, content, tool):
+    put(tmp_path, "a.png")
+    put(tmp_path, file, text=json.dumps(content))
+    with pytest.raises(ValueError, match=f"is of {tool}.* can export COCO json"):
+        load(tmp_path)
 
 
 @pytest.mark.parametrize(

@@ -147,7 +147,7 @@ class ImageIndex:
         parts = path_parts(name)
         if not parts:
             return None
-        for last in dict.fromkeys((parts[-1], _without_hash(parts[-1]))):
+        for last in dict.fromkeys((parts[-1], without_hash(parts[-1]))):
             candidates = self._paths.get(last.lower())
             if candidates is None and not last.lower().endswith(IMAGE_SUFFIXES):
                 candidates = self._stems.get(last.lower())  # without its ending
@@ -184,8 +184,13 @@ class ImageIndex:
         )
 
 
-def _without_hash(name):
-    """Label Studio writes `1a2b3c4d-cat.jpg` for what was uploaded as `cat.jpg`."""
+def without_hash(name: str) -> str:
+    """The name of a file before Label Studio put eight digits before it.
+
+    Example:
+        >>> without_hash("1a2b3c4d-cat.jpg")
+        'cat.jpg'
+    """
     return re.sub(r"^[0-9a-f]{8}-(?=.)", "", name)
 
 

@@ -36,6 +36,14 @@ _KNOWN_KEYS = {
     "BDD100K": "name, labels with box2d",
     "Ground Truth": "source-ref",
 }
+# Keys of the json files of tools that are not read, and what people call these tools.
+_OTHER_TOOLS = {
+    ("Labeled Data", "Label"): "Labelbox",
+    ("data_row", "projects"): "Labelbox",
+    ("item", "annotations", "version"): "V7 Darwin",
+    ("metadata", "instances"): "SuperAnnotate",
+    ("task_id", "response"): "Scale AI",
+}
 _KNOWN_COLUMNS = {
     "the Object Detection API": "filename, class, xmin, ymin, xmax, ymax",
     "RetinaNet": "six columns without a header",
@@ -105,15 +113,21 @@ def _describe_json(file):
         return f"begins with {head_of(file, 80).decode(errors='replace')!r}", known
     try:
         text = copy.read_bytes().decode("utf-8-sig")
-        content = json.loads(_first_line(text) if file.suffix == ".jsonl" else text)
+        content = json.loads(_first_line(text) if file.suffix in _LINES else text)
     except ValueError as error:
         return f"is no json ({error})", known
     each = ""
     if isinstance(content, list) and content:
         content, each = content[0], "a list of "
     if isinstance(content, dict) and content:
+        for keys, tool in _OTHER_TOOLS.items():
+            if content.keys() >= set(keys):
+                return f"is of {tool}, which can export COCO json: use that", known
         return f"is {each}objects with the keys {_listed(content)}", known
     return f"is {each}{reprlib.repr(content)}", known
+
+
+_LINES = (".jsonl", ".ndjson")  # files with an object in each line
 
 
 def _first_line(text):
@@ -227,6 +241,7 @@ def _cure_of_text(head):
 _DESCRIBE = {
     ".json": _describe_json,
     ".jsonl": _describe_json,
+    ".ndjson": _describe_json,
     ".csv": _describe_csv,
     ".tsv": _describe_csv,
 }

@@ -41,6 +41,7 @@ from effdet_keras.data.formats.image_paths import (
     find_moved,
     is_outside,
     path_parts,
+    without_hash,
 )
 from effdet_keras.data.formats.label_map import read_label_map
 from effdet_keras.data.formats.yolo_rows import is_dota, is_named
@@ -1024,6 +1025,11 @@ def find_labels(images: Sequence[Any], layout: Layout) -> Labels:
                 (places[0][0] if place is None else place) / name,
                 place is not None,
             )
+        if not any(is_there for _, is_there in found.values()):
+            renamed = _with_prefix(members, names)
+            found |= renamed
+            for file, _ in renamed.values():
+                stems_of[file.parent].add(file.stem)
         is_raw = not any(is_there for _, is_there in found.values())
         if layout.is_flat and is_raw and folder not in roots:
             left_out += members
@@ -1045,6 +1051,26 @@ def find_labels(images: Sequence[Any], layout: Layout) -> Labels:
         left_out,
         _boxes_alone(stray),
     )
+
+
+def _with_prefix(images, names):
+    """The txt files of images that have Label Studio's prefix, and the images not.
+
+    Args:
+        images: paths of a folder, none of which has a txt file of its name.
+        names: pairs of a folder and the names of the txt files in it.
+    """
+    found = {}
+    for place, texts in names:
+        by_name = collections.defaultdict(list)
+        for text in sorted(texts):
+            if (short := without_hash(text)) != text:
+                by_name[short].append(text)
+        for image in images:
+            files = by_name.get(f"{image.stem}.txt", ())
+            if len(files) == 1 and image not in found:
+                found[image] = place / files[0], True
+    return found
 
 
 def check_labels(layout: Layout) -> None:
@@ -1114,7 +1140,9 @@ def _label_folders(folder, pairs):
                 continue
             place = _path_from(folder, (*parts[:i], name, *inner))
             if place.is_dir():
-                found.append((place, True))
+                nested = place / name  # as an archive of this name was unpacked in it
+                is_nested = nested.is_dir() and not _has_texts(place)
+                found.append((nested if is_nested else place, True))
             elif swapped and rest and _has_texts(base / name):
                 found.append((base / name, False))  # one folder for all
         if found:
@@ -1154,7 +1182,9 @@ def _rank(name):
 
 
 def _has_texts(folder):
-    return any(name.lower().endswith(".txt") for name in names_in(folder)[1])
+    """Whether a folder has txt files, besides a list of class names."""
+    names = map(str.lower, names_in(folder)[1])
+    return any(n.endswith(".txt") and n not in _NAME_FILES for n in names)
 
 
 def _path_from(path, parts):
