@@ -280,6 +280,15 @@ def test_label_studios_export_beside_the_images_as_they_were(tmp_path, labels, p
             assert len(load(tmp_path).records[0].labels) == 0
 
 
+def test_txt_files_that_fit_no_image_are_named_where_none_fits(tmp_path):
+    put(tmp_path, "images/a.jpg")
+    put(tmp_path, "labels/classes.txt", text="cup")
+    put(tmp_path, "labels/first/b.txt", "labels/first/c.txt", text=ROW)
+    put(tmp_path, "requirements.txt", text="keras\n")
+    with pytest.warns(UserWarning, match=r"2 txt files of boxes below.*first/b\.txt'"):
+        load(tmp_path)
+
+
 def test_what_is_read_is_not_named_as_another_dataset(tmp_path, capsys):
     """Records whose images lie in files of the same folder as well."""
     from effdet_keras.data import write_tfrecord

@@ -30,6 +30,7 @@ from effdet_keras.data.formats.yolo_layout import (
     has_labels,
     images_of,
     read_yaml,
+    texts_of_boxes,
 )
 from effdet_keras.data.problems import Problems
 from effdet_keras.data.record import clip_boxes_xywh
@@ -243,6 +244,11 @@ def _labelled(images, layout, unlabelled, problems):
         problems.add("images without txt file", folder, detail)
     if len(lacking) == len(labels.images):
         detail = f"none of its {count:,} images has a txt file: no {labels.files[0]}"
+        if others := texts_of_boxes(folder):
+            detail += (
+                f". {count_of(len(others), 'txt file')} of boxes below {str(folder)!r} "
+                f"have other names, such as {str(others[0])!r}"
+            )
         problems.add("no annotation", labels.images[0].parent, detail)
     elif lacking and unlabelled is None:
         detail = (

@@ -1108,6 +1108,17 @@ def has_labels(layout: Layout) -> bool:
     return False
 
 
+def texts_of_boxes(folder: Any) -> list[Any]:
+    """The txt files of boxes in a folder and those below it; of addresses none."""
+    if is_remote(folder):
+        return []
+    found = []
+    for place, folders, names in walk(folder):
+        folders[:] = [name for name in folders if name.lower() not in NO_DATA_FOLDERS]
+        found += [place / n for n in names if n.endswith(".txt")]
+    return _boxes_alone([file for file in found if file.name not in _NAME_FILES])
+
+
 def _boxes_alone(files):
     """Of txt files without an image those that hold boxes, or all of very many."""
     if len(files) > 1000:
