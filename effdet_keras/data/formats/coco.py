@@ -629,19 +629,19 @@ def _group_annotations(annotations, images, source, problems):
             # VIA writes the text of an image's id here.
             image_of = image_of or {id_key(image): image for image in images}
             key = image_of.get(id_key(key), id_key(key))
-        if key in groups and not _is_box(box) and _is_box(numbers := _numbers_in(box)):
-            box, annotation = numbers, {**annotation, "bbox": numbers}
         if key not in groups:
             strangers[reprlib.repr(annotation.get("image_id"))] += 1
-        elif not _is_box(box):
+        elif _is_box(box):
+            groups[key].append((annotation_id, annotation))
+        elif _is_box(numbers := _numbers_in(box)):
+            groups[key].append((annotation_id, {**annotation, "bbox": numbers}))
+        else:
             problems.add(
                 "bad box",
                 images[key]["file_name"],
                 f"bbox={reprlib.repr(box)} of annotation {annotation.get('id')!r} is "
                 "not four finite numbers: left, top, width, height",
             )
-        else:
-            groups[key].append((annotation_id, annotation))
     _note_strangers(strangers, images, len(annotations), source, problems)
     return groups
 
