@@ -52,21 +52,9 @@ def resolve_recipe(model: Any, data: TrainingData, *, verbose: bool) -> None:
         auto_fields=data.auto_fields,
         epochs=data.epochs_to_train,
     )
-    assigned = _assigned_rate(model)
     resolve_auto_fields(model, facts, verbose=verbose)
     if model.settings.recipe.needs_length:
         _set_schedule(model, facts, steps_per_epoch, data.steps_before)
-    if assigned is not None:
-        model.optimizer.learning_rate = assigned
-
-
-def _assigned_rate(model):
-    """The constant rate that the user gave the optimizer after `compile`, or None."""
-    if steps_done(model.optimizer):
-        return None  # `_set_schedule` keeps it
-    first = float(model.settings.recipe.new_optimizer().learning_rate)
-    now = float(model.optimizer.learning_rate)
-    return None if now == first else now
 
 
 def resolve_auto_fields(model: Any, facts: TrainingFacts, *, verbose: bool) -> None:

@@ -311,14 +311,6 @@ def test_a_constant_rate_that_was_reduced_stays_so(tmp_path):
         assert float(resumed.optimizer.learning_rate) == pytest.approx(1e-4)
 
 
-@pytest.mark.parametrize("recipe", ["auto", "reference"])
-def test_a_constant_rate_that_was_set_before_the_first_fit_stays_so(model, recipe):
-    model.compile(recipe=recipe, schedule="constant", run_eagerly=EAGER)
-    model.optimizer.learning_rate = 1e-4
-    model.fit(*batch(), batch_size=2, verbose=0)
-    assert float(model.optimizer.learning_rate) == pytest.approx(1e-4)
-
-
 @pytest.mark.slow_elsewhere
 @pytest.mark.slow
 def test_training_with_a_named_optimizer_goes_on_from_a_file_bit_for_bit(tmp_path):
