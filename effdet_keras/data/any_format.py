@@ -535,11 +535,9 @@ _MAX_WITHOUT_ROLE = 2  # splits, such as two files of which one was to be read
 def _tell_of_shared(splits, source):
     """The splits, with a warning and a problem of images that are in two of them."""
     told = dict(splits)
-    roles = {name: role_of_split(name) for name in splits}
-    without = [name for name in splits if roles[name] is None]
-    if len(without) > _MAX_WITHOUT_ROLE:  # folds, which share images on purpose
-        splits = {n: d for n, d in splits.items() if n not in without}
-    names = list(splits)
+    names = [name for name in splits if role_of_split(name) is not None]
+    if len(splits) - len(names) <= _MAX_WITHOUT_ROLE:
+        names = list(splits)  # more are folds, which share images on purpose
     for i, second in enumerate(names):
         for first in names[:i]:
             shared = shared_images(splits[first].records, splits[second].records)

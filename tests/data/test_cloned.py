@@ -7,7 +7,17 @@ import json
 import zipfile
 
 import pytest
-from support.cloned_files import CSV, ROW, VOC, coco, loaded, paths, put, yolo
+from support.cloned_files import (
+    CSV,
+    ROW,
+    VOC,
+    coco,
+    loaded,
+    paths,
+    put,
+    put_records,
+    yolo,
+)
 
 from effdet_keras.data import from_voc, load, load_splits, load_train_valid
 
@@ -291,14 +301,9 @@ def test_txt_files_that_fit_no_image_are_named_where_none_fits(tmp_path):
 
 def test_what_is_read_is_not_named_as_another_dataset(tmp_path, capsys):
     """Records whose images lie in files of the same folder as well."""
-    from effdet_keras.data import write_tfrecord
-
     put(tmp_path, "data/img/a.jpg")
     put(tmp_path, "data/img/a.xml", text=VOC.format("a.jpg"))
-    write_tfrecord(load(tmp_path), tmp_path / "records")
-    for file in (tmp_path / "records").iterdir():
-        file.rename(tmp_path / "data" / file.name)
-    (tmp_path / "records").rmdir()
+    put_records(tmp_path / "data", load(tmp_path))
     capsys.readouterr()
     load(tmp_path, format="tfrecord")
     assert "TFRecord: splits train as well" not in capsys.readouterr().out

@@ -6,7 +6,17 @@ import warnings
 
 import pytest
 from PIL import Image
-from support.cloned_files import CSV, ROW, VOC, coco, loaded, paths, put, yolo
+from support.cloned_files import (
+    CSV,
+    ROW,
+    VOC,
+    coco,
+    loaded,
+    paths,
+    put,
+    put_records,
+    yolo,
+)
 
 from effdet_keras import data
 from effdet_keras.data import any_format, check, load, load_splits
@@ -971,12 +981,9 @@ def test_txt_files_beside_images_have_the_list_that_lies_among_them(tmp_path):
 def test_folders_beside_records_are_named_and_not_the_records(tmp_path, capsys):
     put(tmp_path, "new/a.jpg")
     put(tmp_path, "new/a.xml", text=VOC.format("a.jpg"))
-    data.write_tfrecord(load(tmp_path), tmp_path / "records")
-    for file in (tmp_path / "records").iterdir():
-        file.rename(tmp_path / file.name)
+    put_records(tmp_path, load(tmp_path))
     put(tmp_path, "images/b.jpg")
     put(tmp_path, "images/b.xml", text=VOC.format("b.jpg"))
-    (tmp_path / "records").rmdir()
     capsys.readouterr()
     load(tmp_path, format="tfrecord")
     lines = capsys.readouterr().out.splitlines()

@@ -5,7 +5,7 @@ import warnings
 
 from PIL import Image
 
-from effdet_keras.data import load_splits
+from effdet_keras.data import load_splits, write_tfrecord
 
 ROW = "0 0.5 0.5 0.4 0.4\n"
 VOC = (
@@ -48,6 +48,14 @@ def yolo(folder, images="images", labels="labels", names=("a",), classes="cat"):
     put(folder, *(f"{labels}/{name}.txt" for name in names), text=ROW)
     if classes:
         put(folder, "classes.txt", text=classes)
+
+
+def put_records(folder, dataset):
+    """Writes a dataset as TFRecord files into a folder that has other files."""
+    write_tfrecord(dataset, folder / "records")
+    for file in (folder / "records").iterdir():
+        file.rename(folder / file.name)
+    (folder / "records").rmdir()
 
 
 def loaded(folder, **options):

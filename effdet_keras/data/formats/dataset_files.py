@@ -386,6 +386,17 @@ def splits_of_role(names: Iterable[str], role: str | None) -> list[str]:
     return found
 
 
+def first_to_train_on(names: Iterable[str]) -> str:
+    """The split to train on; where none is called so, the first one.
+
+    Example:
+        >>> first_to_train_on(["test", "train2017"]), first_to_train_on(["a", "b"])
+        ('train2017', 'a')
+    """
+    names = list(names)
+    return (splits_of_role(names, "train") or names)[0]
+
+
 def split_roles(parts: Iterable[str]) -> set[str]:
     """The roles that the folders of a path mention, whatever words are beside them.
 

@@ -19,8 +19,8 @@ from effdet_keras._internal.yaml_text import read_text
 from effdet_keras.data.dataset import DetectionDataset, count_of
 from effdet_keras.data.formats import reading, writing
 from effdet_keras.data.formats.dataset_files import (
+    first_to_train_on,
     split_in_name,
-    splits_of_role,
     visible_files,
     visible_folders,
 )
@@ -220,8 +220,7 @@ def _note_unlisted(folder, stems, split, problems):
     splits = _splits_of(folder)
     if {"train", "val"} <= set(splits):
         splits = [name for name in splits if name != "trainval"]
-    first = next(iter(splits_of_role(splits, "train") or splits), None)
-    if split != first:
+    if split != first_to_train_on(splits):
         return
     files = _image_sets(folder)
     # VOC itself has lists for other tasks, such as `ImageSets/Segmentation/train.txt`.
@@ -333,11 +332,10 @@ def _read_item(root, path, image, source_id, image_dir, shift, problems):
     """What an `annotation` says of its image: `Found`."""
     boxes, names, is_crowd, is_good = [], [], [], []
     for item in root.findall("object"):
-        corners, name = _corners(item), _text(item, "name")
         if not len(item):
-            detail = "an empty <object>"
-            problems.add("stray annotation", path.name, detail)
+            problems.add("stray annotation", path.name, "an empty <object>")
             continue
+        corners, name = _corners(item), _text(item, "name")
         if corners is None or not name:
             texts = [item.findtext(f"bndbox/{key}") for key in _CORNERS]
             detail = f"a `name`, and four finite numbers {_CORNERS}, are expected. "

@@ -17,8 +17,8 @@ from effdet_keras.data.dataset import DetectionDataset, check_class_names, count
 from effdet_keras.data.formats import reading, writing, yolo_rows
 from effdet_keras.data.formats.annotation_files import has_other_labels
 from effdet_keras.data.formats.dataset_files import (
+    first_to_train_on,
     names_in,
-    splits_of_role,
     visible_files,
 )
 from effdet_keras.data.formats.image_paths import current_root, root_around
@@ -182,9 +182,9 @@ def _note_unlisted(images, layout, split, problems):
     """Tells, at the split to train on, how many images with boxes no list has."""
     splits = layout.splits
     places = [place for places in splits.values() for place in places]
-    first = next(iter(splits_of_role(splits, "train") or splits))
     are_lists = all(not isinstance(p, str) and p.suffix == ".txt" for p in places)
-    if split != first or not are_lists or is_remote(layout.folder):
+    is_told_here = split == first_to_train_on(splits)
+    if not is_told_here or not are_lists or is_remote(layout.folder):
         return
     rest = Problems("`from_yolo`", "skip")
     listed = set(images)

@@ -24,7 +24,7 @@ from effdet_keras.data.dataset import (
     boxes_per_class,
     why_nothing_to_learn,
 )
-from effdet_keras.data.formats.dataset_files import role_of_split, splits_of_role
+from effdet_keras.data.formats.dataset_files import first_to_train_on, role_of_split
 from effdet_keras.data.near_duplicates import ImageHashes, hash_images
 from effdet_keras.data.problems import KINDS, Problem, Severity
 from effdet_keras.data.record import clip_boxes_xywh, concat_field, owners, stored_bytes
@@ -224,7 +224,7 @@ def check_splits(
         datasets = load_splits(
             path, format=format, on_error="skip", unlabelled=unlabelled
         )
-    train = datasets[next(iter([*splits_of_role(datasets, "train"), *datasets]))]
+    train = datasets[first_to_train_on(datasets)]
     config = config_of(train)
     checked = {name: _check(d, config, decode) for name, d in datasets.items()}
     fingerprints = {name: prints for name, (_, prints) in checked.items()}
