@@ -285,6 +285,9 @@ def names_of(sources: Sequence[Source]) -> dict[Source, str]:
         for file, folder in zip(files, folders):
             inner = pathlib.Path(os.path.relpath(folder, root))
             names[file] = (inner / names[file]).as_posix()
+    for file in filter(is_video, files):
+        if any(name.startswith(f"{names[file]}{_FRAME}") for name in names.values()):
+            names[file] += file.suffix  # an image has the name of one of its frames
     return names
 
 
