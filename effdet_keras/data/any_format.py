@@ -27,11 +27,13 @@ from effdet_keras.data.formats.cvat import cvat_readers
 from effdet_keras.data.formats.dataset_files import (
     NO_DATA_FOLDERS,
     describe_archives,
+    first_to_train_on,
     listing_once,
     names_in,
     role_of_split,
     split_folders,
     splits_of_role,
+    visible_files,
     visible_folders,
     walk,
 )
@@ -225,8 +227,11 @@ def load_splits(
         if {"train", "val"} <= splits.keys():
             splits.pop("trainval", None)
         datasets = _read(found, splits, class_names, on_error, masks, unlabelled)
-    datasets = _without_whole(datasets, found)
-    return _tell_of_shared(_with_same_classes(datasets), path)
+        if on_error == "raise":  # others were left out
+            datasets = _tell_of_unlisted(datasets, found)
+    datasets = _with_same_classes(_without_whole(datasets, found))
+    _tell_of_other_classes(datasets, path)
+    return _tell_of_shared(datasets, path)
 
 
 def load_train_valid(
@@ -529,6 +534,66 @@ def _without_whole(splits, found):
     return splits
 
 
+# Formats of which an image that no annotation names is not read; others tell of it.
+_WITH_LISTS = ("coco", "csv", "cvat", "labelme", "via", "create_ml", "keras_txt")
+
+
+def _tell_of_unlisted(splits, found):
+    """The splits, with a warning and a problem of images beside theirs.
+
+    These are images in the folders of those that were read, of which no annotation is.
+    """
+    if found.format not in _WITH_LISTS or is_remote(found.root):
+        return splits
+    names = collections.defaultdict(set)  # that were read, in each folder
+    for dataset in splits.values():
+        for record in dataset.records:
+            if isinstance(record.image, str) and not is_remote(record.image):
+                folder, name = os.path.split(record.image)
+                names[folder].add(name)
+    count, left = 0, []
+    for folder, known in names.items():
+        images = visible_files(pathlib.Path(folder), *IMAGE_SUFFIXES)
+        count += len(images)
+        left += [image for image in images if image.name not in known]
+    if not left:
+        return splits
+    text = (
+        f"{len(left):,} of {count_of(count, 'image')} are not read: no annotation of "
+        f"{', '.join(map(repr, splits))} is of them, such as {str(left[0])!r}"
+    )
+    warnings.warn(f"{os.fspath(found.path)!r}: {text}", stacklevel=3)
+    first = first_to_train_on(splits)
+    problem = Problem("unlisted images", str(left[0].parent), text)
+    records, problems = splits[first].records, splits[first].problems
+    return splits | {first: splits[first]._with(records, problems=(*problems, problem))}
+
+
+def _tell_of_other_classes(splits, source):
+    """Warns of splits that share no class with the one to train on."""
+    train = first_to_train_on(splits)
+    if role_of_split(train) != "train":
+        return
+    classes = {
+        name: {int(label) for record in dataset.records for label in record.labels}
+        for name, dataset in splits.items()
+    }
+    others = [
+        name
+        for name, labels in classes.items()
+        if labels and classes[train] and labels.isdisjoint(classes[train])
+    ]
+    if others:
+        names = splits[train].class_names
+        there, here = (names[min(classes[name])] for name in (others[0], train))
+        warnings.warn(
+            f"{os.fspath(source)!r}: no class of {', '.join(map(repr, others))} is in "
+            f"{train!r} (as {there!r} there and {here!r} here): they may be other "
+            "datasets; if they are, put each into a folder of its own",
+            stacklevel=3,
+        )
+
+
 _MAX_WITHOUT_ROLE = 2  # splits, such as two files of which one was to be read
 
 
@@ -643,6 +708,8 @@ def find(path: str | os.PathLike[str], format: str | None = None) -> Source:
         check_choice("format", format, FORMATS, ", or None to find it out")
     name = os.fspath(path)
     path = path_of(path)
+    if path.name in ("", ".."):  # ".", whose own name may be that of a split
+        path = path if is_remote(path) else pathlib.Path(os.path.abspath(path))
     formats = list(FORMATS) if format is None else [format]
     is_host = path.parent == path
     if is_remote(path) and not path.is_listed and (is_host or not path.suffix):
@@ -752,7 +819,8 @@ def _find_in(path, formats):
     """The datasets of a path, one per format, and why others were not found.
 
     A folder has a dataset of its own, or one for each split in folders such as `train`
-    and `valid`, or both, in two formats.
+    and `valid`, or both, in two formats. A split may be in folders again, such as
+    `train/0` and `train/1`.
     """
     found, notes = _find_own(path, formats)
     if not path.is_dir():
@@ -765,8 +833,46 @@ def _find_in(path, formats):
         for source in inner:
             if len(source.readers) == 1:
                 (readers[source.format][split],) = source.readers.values()
-    found += [Source(format, path, splits, path) for format, splits in readers.items()]
+        if not inner and not any(split in source.readers for source in found):
+            for format, read in _find_parts(folder, formats).items():
+                readers[format][split] = read
+    for i, source in enumerate(found):  # some formats read folders of splits themselves
+        if all(role_of_split(split) is not None for split in source.readers):
+            more = readers.pop(source.format, {})
+            found[i] = dataclasses.replace(source, readers={**source.readers, **more})
+    known = [source.format for source in found]
+    found += [
+        Source(format, path, splits, path)
+        for format, splits in readers.items()
+        if format not in known
+    ]
     return found, notes
+
+
+def _find_parts(folder, formats):
+    """A reader for each format in which folders in a folder are parts of one split."""
+    parts, divided = collections.defaultdict(list), set()
+    places = visible_folders(folder)
+    if len(places) > _MAX_FOLDERS:  # of classes, as for classification
+        return {}
+    for place in places:
+        if place.name.lower() in NO_DATA_FOLDERS:
+            continue
+        for source in _find_own(place, formats)[0]:
+            parts[source.format] += source.readers.values()
+            if len(source.readers) > 1:
+                divided.add(source.format)
+    return {
+        format: functools.partial(_read_joined, reads)
+        for format, reads in parts.items()
+        if format not in divided
+    }
+
+
+def _read_joined(readers, **options):
+    """One dataset of what several readers read."""
+    first, *others = _read_splits(dict(enumerate(readers)), **options).values()
+    return first.concatenate(*others)
 
 
 def _find_own(path, formats):

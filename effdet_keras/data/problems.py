@@ -68,6 +68,7 @@ KINDS = {
     "images without txt file": Kind(
         Severity.WARNING, "an image without objects, or left out, as it says", True
     ),
+    "images without a row": Kind(Severity.WARNING, "images without objects", True),
     "txt files without image": Kind(Severity.WARNING, "left out", True),
     "files that are no images": Kind(Severity.WARNING, "left out", True),
     "images beside splits": Kind(Severity.WARNING, "left out", True),

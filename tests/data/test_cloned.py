@@ -34,6 +34,52 @@ def voc(folder, *names, lists=(), sets="ImageSets/Main"):
 # --- Lists that have some of the images.
 
 
+def test_images_without_a_row_in_roboflows_csv_are_images_without_objects(tmp_path):
+    put(tmp_path, *(f"train/{name}.jpg" for name in "abc"))
+    text = f"{CSV}b.jpg,40,20,cat,1,2,12,13\n\n"  # its export has empty lines instead
+    put(tmp_path, "train/_annotations.csv", text=text)
+    names, said = loaded(tmp_path)
+    assert names == {"train": ["b.jpg", "a.jpg", "c.jpg"]}
+    assert "2 of 3 images have no row" in said and "'a.jpg'" in said
+    dataset = load(tmp_path)
+    assert [len(record.labels) for record in dataset.records] == [1, 0, 0]
+    assert [problem.kind for problem in dataset.problems] == ["images without a row"]
+
+
+@pytest.mark.parametrize("name", ["labels.csv", "labels.json"])
+def test_images_that_no_annotation_names_are_counted(tmp_path, name):
+    put(tmp_path, "images/a.jpg", "images/b.jpg", "images/c.jpg")
+    rows = f"{CSV}a.jpg,40,20,cat,1,2,12,13\n"
+    put(tmp_path, name, text=rows if name.endswith(".csv") else coco("a.jpg"))
+    names, said = loaded(tmp_path)
+    assert names == {"train": ["a.jpg"]}
+    assert "2 of 3 images are not read: no annotation of 'train' is of them" in said
+    (dataset,) = load_splits(tmp_path).values()
+    assert [problem.kind for problem in dataset.problems] == ["unlisted images"]
+    assert "are not read" not in loaded(tmp_path, on_error="skip")[1]
+
+
+def test_images_of_other_splits_are_not_counted(tmp_path):
+    put(tmp_path, "images/a.jpg", "images/b.jpg")
+    put(tmp_path, "train.json", text=coco("a.jpg"))
+    put(tmp_path, "test.json", text=coco("b.jpg"))
+    assert loaded(tmp_path) == ({"test": ["b.jpg"], "train": ["a.jpg"]}, "")
+
+
+def test_images_that_a_list_has_by_paths_of_another_machine_are_listed(
+    tmp_path, monkeypatch
+):
+    yolo(tmp_path, "pets/images", "pets/labels", ["a", "b", "c"])
+    text = "dataset/images/tom/a.jpg\ndataset/images/b.jpg\n"
+    put(tmp_path, "pets/train.txt", text=text)
+    put(tmp_path, "pets/val.txt", text="dataset/images/c.jpg\n")
+    monkeypatch.chdir(tmp_path)
+    for folder in ("pets", tmp_path / "pets"):
+        names, said = loaded(folder)
+        assert names == {"train": ["a.jpg", "b.jpg"], "val": ["c.jpg"]}
+        assert "in none of the lists" not in said
+
+
 def test_lists_in_a_folder_main_are_those_of_voc(tmp_path):
     lists = {"train": "ab", "val": "c", "trainval": "abc"}
     voc(tmp_path, *"abc", lists=lists, sets="Main")
@@ -224,6 +270,19 @@ def test_splits_of_any_name_that_share_images_are_told(tmp_path):
     names, said = loaded(tmp_path)
     assert len(names) == 2
     assert "1 of the 2 images of 'output' are in 'csv_output' as well" in said
+
+
+@pytest.mark.parametrize("others, is_told", [(["dog"], True), (["dog", "cat"], False)])
+def test_a_split_that_shares_no_class_with_the_training_images_is_told(
+    tmp_path, others, is_told
+):
+    put(tmp_path, "a.jpg", "b.jpg")
+    put(tmp_path, "train.csv", text=f"{CSV}a.jpg,40,20,cat,1,2,12,13\n")
+    rows = "".join(f"b.jpg,40,20,{name},1,2,12,13\n" for name in others)
+    put(tmp_path, "train_dogs.csv", text=CSV + rows)
+    names, said = loaded(tmp_path)
+    assert names == {"train": ["a.jpg"], "train_dogs": ["b.jpg"]}
+    assert ("no class of 'train_dogs' is in 'train' (as 'dog' there" in said) == is_told
 
 
 def test_folds_share_images_on_purpose(tmp_path):
@@ -443,4 +502,93 @@ def test_text_files_of_two_more_tools_are_named(tmp_path, file, text, tool):
     put(tmp_path, "knife/0.png")
     put(tmp_path, file, text=text)
     with pytest.raises(ValueError, match=f"is of {tool}.*write a csv with a row"):
+        load(tmp_path)
+
+
+# --- Folders in folders.
+
+
+def voc_in_folders(folder, *places, images="JPEGImages"):
+    """Writes an xml file and an image for each of some names, such as "cats/1"."""
+    for i, place in enumerate(places):
+        put(folder, f"{images}/{place}.jpg", color=(40 * i, 0, 0))
+        name = f"{place.rpartition('/')[2]}.jpg"
+        put(folder, f"Annotations/{place}.xml", text=VOC.format(name))
+
+
+def test_xml_files_in_a_folder_for_each_class_are_one_dataset(tmp_path):
+    voc_in_folders(tmp_path, "cats/1", "cats/2", "dogs/1", images="images")
+    names, said = loaded(tmp_path)
+    assert names == {"train": ["2.jpg", "1.jpg", "1.jpg"]} and said == ""
+    expected = ["images/cats/2.jpg", "images/cats/1.jpg", "images/dogs/1.jpg"]
+    assert paths(load(tmp_path), tmp_path) == expected
+
+
+def test_lists_of_names_in_folders_of_xml_files(tmp_path):
+    voc_in_folders(tmp_path, "1/a", "1/b", "2/b", "2/c")
+    put(tmp_path, "ImageSets/Main/train.txt", text="a\nJPEGImages/2/b.jpg\n")
+    put(tmp_path, "ImageSets/Main/val.txt", text="c\n1/b\n")
+    names, said = loaded(tmp_path)
+    assert names == {"train": ["a.jpg", "b.jpg"], "val": ["c.jpg", "b.jpg"]}
+    assert said == ""
+    expected = ["JPEGImages/1/a.jpg", "JPEGImages/2/b.jpg"]
+    assert paths(load(tmp_path, "train"), tmp_path) == expected
+
+
+def test_folders_of_splits_with_xml_files_stay_splits(tmp_path):
+    voc_in_folders(tmp_path, "train/a", "val/b")
+    assert loaded(tmp_path)[0] == {"train": ["a.jpg"], "val": ["b.jpg"]}
+
+
+def labelme(folder, *names):
+    for i, name in enumerate(names):
+        put(folder, f"{name}.jpg", color=(0, 40 * i, 0))
+        shape = {"label": "cat", "shape_type": "rectangle", "points": [[1, 2], [9, 9]]}
+        content = {"shapes": [shape], "imagePath": f"{name.rpartition('/')[2]}.jpg"}
+        put(folder, f"{name}.json", text=json.dumps(content))
+
+
+def test_folders_in_the_folder_of_a_split_are_that_split(tmp_path):
+    labelme(tmp_path, "train/0/a", "train/0/b", "train/1/a", "val/a")
+    assert loaded(tmp_path) == (
+        {"val": ["a.jpg"], "train": ["a.jpg", "b.jpg", "a.jpg"]},
+        "",
+    )
+    train, _ = load_train_valid(tmp_path)
+    expected = ["train/0/a.jpg", "train/0/b.jpg", "train/1/a.jpg"]
+    assert paths(train, tmp_path) == expected
+
+
+def test_folders_in_two_splits_are_those_splits(tmp_path):
+    for split in ("train", "val"):
+        for place in (f"{split}/one", f"{split}/two"):
+            put(tmp_path, f"{place}/a.jpg", color=(len(place), place.count("o"), 0))
+            put(tmp_path, f"{place}/labels.json", text=coco("a.jpg"))
+    names, said = loaded(tmp_path)
+    assert names == {"train": ["a.jpg"] * 2, "val": ["a.jpg"] * 2} and said == ""
+
+
+def test_of_two_folders_of_images_the_one_with_most_txt_files_is_read(tmp_path):
+    put(tmp_path, "labels/a.txt", "labels/b.txt", text=ROW)
+    put(tmp_path, "raw/a.jpg", "selected/a.jpg", "selected/b.jpg")
+    put(tmp_path, "classes.txt", text="cat")
+    assert loaded(tmp_path)[0] == {"train": ["a.jpg", "b.jpg"]}
+
+
+def test_a_list_for_a_test_beside_those_of_a_data_file_is_a_split(tmp_path):
+    yolo(tmp_path, "obj", "obj", ["a", "b", "c"], classes=None)
+    for name, image in (("train", "a"), ("valid", "b"), ("test", "c")):
+        put(tmp_path, f"{name}.txt", text=f"obj/{image}.jpg\n")
+    put(tmp_path, "obj.names", text="cat\n")
+    text = "classes = 1\ntrain = train.txt\nvalid = valid.txt\nnames = obj.names\n"
+    put(tmp_path, "obj.data", text=text)
+    expected = {"train": ["a.jpg"], "valid": ["b.jpg"], "test": ["c.jpg"]}
+    assert loaded(tmp_path) == (expected, "")
+
+
+def test_an_xml_file_of_an_unknown_kind_is_described(tmp_path):
+    put(tmp_path, "a.jpg")
+    text = "<paintings><painting><annotation x='1' y='2'/></painting></paintings>"
+    put(tmp_path, "annotations.xml", text=text)
+    with pytest.raises(ValueError, match="tags 'paintings', 'painting', 'annotation'"):
         load(tmp_path)

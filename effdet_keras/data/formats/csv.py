@@ -22,7 +22,7 @@ from effdet_keras._internal.remote_path import (
     path_of,
 )
 from effdet_keras._internal.whole_files import atomic_folder
-from effdet_keras.data.dataset import DetectionDataset
+from effdet_keras.data.dataset import DetectionDataset, count_of
 from effdet_keras.data.formats import reading, writing
 from effdet_keras.data.formats.dataset_files import split_in_name, visible_files
 from effdet_keras.data.formats.label_map import ClassNames
@@ -64,7 +64,8 @@ def from_csv(
 
     A row without a box stands for an image without objects. Where it has a class, such
     as "background" or "No finding", that is none of the classes, and a note counts such
-    rows. Cells may be separated by commas, semicolons (then numbers may have decimal
+    rows. So do images beside Roboflow's `_annotations.csv` that have no row, with a
+    warning. Cells may be separated by commas, semicolons (then numbers may have decimal
     commas) or tabs, and the file may be in UTF-8, UTF-16 or UTF-32.
 
     Args:
@@ -126,6 +127,8 @@ def _read(
         folder = reading.image_folder_inside(*where)
         folder = folder or reading.image_folder_around(*where, problems)
     folder = path_of(folder or path.parent)
+    if path.stem == _ROBOFLOW and image_dir is None:
+        groups |= _without_rows(path, groups, problems)
     return reading.make_dataset(
         [_found(name, rows, folder) for name, rows in groups.items()],
         reading.named_classes(known, class_names),
@@ -161,9 +164,28 @@ def _shown(labels):
     return ", ".join(lowest) + (", ..." if len(labels) > 5 else "")
 
 
+_ROBOFLOW = "_annotations"  # the name of Roboflow's files, one in each split's folder
+
+
+def _without_rows(path, groups, problems):
+    """The images beside a file of Roboflow that have no row in it, with no rows each.
+
+    The export has no row for an image without objects; its other formats name it.
+    """
+    images = visible_files(path.parent, *IMAGE_SUFFIXES)
+    names = [image.name for image in images if image.name not in groups]
+    if names:
+        detail = (
+            f"{len(names):,} of {count_of(len(images), 'image')} have no row in "
+            f"{str(path)!r}, such as {names[0]!r}, and count as images without objects"
+        )
+        problems.add("images without a row", path.parent, detail)
+    return dict.fromkeys(names, ())
+
+
 def _split_of(path):
     """The split that the name of a csv file means: "train_labels", "train"."""
-    if path.stem == "_annotations":  # Roboflow: one in each split's folder
+    if path.stem == _ROBOFLOW:
         return reading.split_of_name(path.parent.name)
     return path.stem.removesuffix("_labels")
 
@@ -184,8 +206,8 @@ def _found(name, rows, folder):
         classes=[row.label for row in rows if row.box is not None],
         source_id=name,
         file_name=name,
-        image_size=rows[0].size,
-        normalized_coordinates=rows[0].normalized_coordinates,
+        image_size=rows[0].size if rows else None,
+        normalized_coordinates=bool(rows) and rows[0].normalized_coordinates,
     )
 
 
@@ -290,7 +312,7 @@ def _divided(known):
 
 def _name_of(file):
     """The name of a csv file that may mean a split."""
-    if file.stem == "_annotations" and split_in_name(file.parent.name):
+    if file.stem == _ROBOFLOW and split_in_name(file.parent.name):
         return file.parent.name
     return file.stem
 

@@ -1,4 +1,4 @@
-"""What an unknown json or csv file holds, in words, and what would be known."""
+"""What an unknown json, csv or xml file holds, in words, and what would be known."""
 
 from __future__ import annotations
 
@@ -52,10 +52,15 @@ _KNOWN_COLUMNS = {
     "Hugging Face": "file_name, objects",
     "Open Images": "a name that ends in -annotations-bbox.csv",
 }
+_KNOWN_TAGS = {
+    "Pascal VOC": "annotation, object, bndbox",
+    "CVAT": "annotations, image, box",
+    "LabelMe": "annotation, object, polygon",
+}
 
 
 def describe_unknown_files(path: Any) -> str:
-    """Says which keys or columns the json and csv files have that no reader knows.
+    """Says which keys, columns or tags the files have that no reader knows.
 
     Args:
         path: file, or folder whose files are meant, and those up to four folders down.
@@ -87,7 +92,7 @@ def describe_unknown_files(path: Any) -> str:
 
 
 def _likely_files(folder):
-    """The json and csv files below a folder, those first that may be annotations.
+    """The json, csv and xml files below a folder, those first that may be annotations.
 
     These have a name, or are in a folder, that says so; and those of folders above come
     before those of folders below.
@@ -97,10 +102,15 @@ def _likely_files(folder):
         folders[:] = [name for name in folders if name.lower() not in NO_DATA_FOLDERS]
         found += [place / n for n in names if n.lower().endswith(tuple(_DESCRIBE))]
 
-    def rank(file):
+    def is_likely(file):
         is_known = file.parent.name.lower() in ANNOTATION_FOLDERS
-        is_likely = is_known or _LIKELY.search(file.name)
-        return not is_likely, len(file.parts), str(file)
+        return is_known or bool(_LIKELY.search(file.name))
+
+    # Of programs there are more xml files than of annotations.
+    found = [f for f in found if f.suffix.lower() != ".xml" or is_likely(f)]
+
+    def rank(file):
+        return not is_likely(file), len(file.parts), str(file)
 
     return sorted(found, key=rank)
 
@@ -142,6 +152,15 @@ def _describe_csv(file):
         return f"is not readable: {error}", known
     cells = lines[0][1] if lines else []
     return f"has the columns {_listed(cells)}" if cells else "is empty", known
+
+
+_TAG = re.compile(rb"<([A-Za-z_][\w.:-]*)")
+
+
+def _describe_xml(file):
+    known = "tags", _KNOWN_TAGS
+    tags = dict.fromkeys(tag.decode() for tag in _TAG.findall(head_of(file, 4096)))
+    return f"has the tags {_listed(tags)}" if tags else "has no tags", known
 
 
 def _listed(names):
@@ -244,4 +263,5 @@ _DESCRIBE = {
     ".ndjson": _describe_json,
     ".csv": _describe_csv,
     ".tsv": _describe_csv,
+    ".xml": _describe_xml,
 }

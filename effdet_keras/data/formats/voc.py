@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import codecs
+import collections
 import functools
 import json
 import os
@@ -59,11 +60,12 @@ def from_voc(
     Reads `Annotations/NAME.xml` and `JPEGImages/NAME.jpg` (or another format of
     images), and for `split` the list `ImageSets/Main/SPLIT.txt`, or one in `ImageSets`
     itself, or in `Main`; also `annotations/` (or `annotations/xmls/`) with `images/`,
-    or xml files and images side by side. A note counts the xml files that no list has.
-    Only if no image has the name of the xml file, the `filename` in it is used, which
-    is often out of date. Tags may be in upper case or in a name space, the root element
-    may have another name, and a file may hold several `<annotation>`, each with the
-    `filename` of its image.
+    or xml files and images side by side. `Annotations/` may have folders instead, such
+    as one for each class, and `JPEGImages/` too. A note counts the xml files that no
+    list has. Only if no image has the name of the xml file, the `filename` in it is
+    used, which is often out of date. Tags may be in upper case or in a name space, the
+    root element may have another name, and a file may hold several `<annotation>`, each
+    with the `filename` of its image.
 
     VOC counts pixels from 1 and includes the last: a box from `xmin` to `xmax` covers
     `xmin - 1` to `xmax` here. A box that ends where it begins, or before, is left out,
@@ -108,7 +110,8 @@ def from_voc(
     xml_dir = _find_xml_dir(folder)
     if xml_dir is None:
         raise FileNotFoundError(f"`from_voc` found no xml file in {str(folder)!r}")
-    stems = {path.stem for path in visible_files(xml_dir, ".xml")}
+    files = _by_name(_xml_files(xml_dir))
+    stems = set(files)
     names = _names(folder, stems, split)
     _note_unlisted(folder, stems, split, problems)
     # The images are in the first folder with one that an xml file is named after.
@@ -116,13 +119,21 @@ def from_voc(
         "": folder
     }
     places = [*(inner[name] for name in _IMAGE_FOLDERS if name in inner), xml_dir]
-    listed = ((place, _images(place)) for place in places)
+    is_deep = any(file.parent != xml_dir for file in files.values())
+    listed = ((place, _images(place, is_deep)) for place in places)
     named = (pair for pair in listed if not stems.isdisjoint(pair[1]))
     image_dir, images = next(named, (places[0], {}))
     shift = 1.0 if one_based else 0.0
     found = for_each(
-        lambda path: _read_xml(path, image_dir, images, shift, problems),
-        [xml_dir / f"{name}.xml" for name in names],
+        lambda name: _read_xml(
+            files.get(name, xml_dir / f"{name}.xml"),
+            name,
+            image_dir,
+            images,
+            shift,
+            problems,
+        ),
+        names,
     )
     found = [image for images in found for image in images]
     known = sorted({name for image in found for name in image.classes})
@@ -173,16 +184,40 @@ def _find_xml_dir(folder):
         place = inner.get(first, folder if not first else None)
         if place is not None:
             places.append(place / rest if rest else place)
-    return next((place for place in places if _has_voc(place)), None)
+    own = [p for p in places if _has_voc(visible_files(p, ".xml"))]
+    deep = (p for p in places if p != folder and _has_voc(_xml_files(p)))
+    return own[0] if own else next(deep, None)
+
+
+def _xml_files(folder):
+    """The xml files in a folder; where it has none, those in the folders in it.
+
+    Folders of splits are none of these: each of them is a dataset.
+    """
+    files = visible_files(folder, ".xml")
+    inner = [] if files else visible_folders(folder)
+    if any(split_in_name(place.name) for place in inner):
+        return []
+    return files + [file for place in inner for file in visible_files(place, ".xml")]
+
+
+def _by_name(files):
+    """Files by their names without suffix; with their folder, where two have one."""
+    counts = collections.Counter(file.stem for file in files)
+    return {
+        file.stem if counts[file.stem] == 1 else f"{file.parent.name}/{file.stem}": file
+        for file in files
+    }
 
 
 _LOOKED_AT = 20  # xml files of a folder
-_VOC_TAG = re.compile(rb"<(?:\w+:)?(?:annotation|object|bndbox)[\s>]", re.IGNORECASE)
+_OBJECT_TAG = re.compile(rb"<(?:\w+:)?(?:object|bndbox)[\s>]", re.IGNORECASE)
+_ROOT_TAG = re.compile(rb"<(?:\w+:)?annotation[\s>]", re.IGNORECASE)
+_ANY_TAG = re.compile(rb"<\w")
 
 
-def _has_voc(folder):
-    """Whether a folder has xml files of Pascal VOC, and not those of other programs."""
-    files = visible_files(folder, ".xml")
+def _has_voc(files):
+    """Whether xml files are of Pascal VOC, and not of other programs."""
     return any(map(_is_voc, files[:_LOOKED_AT]))
 
 
@@ -192,7 +227,10 @@ def _is_voc(path):
         return False
     # Without the zeros between the letters of UTF-16; a broken file may be one.
     text = path.read_bytes().replace(b"\0", b"")
-    return bool(_VOC_TAG.search(text))
+    if _OBJECT_TAG.search(text):
+        return True
+    root = _ANY_TAG.search(text)  # of an image without objects
+    return root is not None and bool(_ROOT_TAG.match(text, root.start()))
 
 
 def _names(folder, stems, split):
@@ -249,13 +287,20 @@ def _name_in(line, stems):
     path of the image.
     """
     first = line.split()[0]
-    stem = pathlib.PurePosixPath(line.replace("\\", "/")).stem
-    return next((name for name in (line, first, stem) if name in stems), first)
+    path = pathlib.PurePosixPath(line.replace("\\", "/"))
+    known = (line, first, path.stem, f"{path.parent.name}/{path.stem}")
+    return next((name for name in known if name in stems), first)
 
 
-def _images(image_dir):
-    """The path of each image by its name without suffix."""
-    return {path.stem: path for path in visible_files(image_dir, *IMAGE_SUFFIXES)}
+def _images(image_dir, is_deep):
+    """The path of each image by its name without suffix; with its folder, if deep."""
+    images = visible_files(image_dir, *IMAGE_SUFFIXES)
+    if not is_deep:
+        return {path.stem: path for path in images}
+    for place in visible_folders(image_dir):
+        images += visible_files(place, *IMAGE_SUFFIXES)
+    by_folder = {f"{path.parent.name}/{path.stem}": path for path in images}
+    return by_folder | _by_name(images)
 
 
 def write_voc(
@@ -302,7 +347,7 @@ def write_voc(
 _CORNERS = ("xmin", "ymin", "xmax", "ymax")
 
 
-def _read_xml(path, image_dir, images, shift, problems):
+def _read_xml(path, name, image_dir, images, shift, problems):
     """What a file says of its image, or images; no more than a problem if nothing."""
     try:
         root = _parse(path.read_bytes())
@@ -311,10 +356,8 @@ def _read_xml(path, image_dir, images, shift, problems):
         problems.add("unreadable annotation", path.name, str(error))
         return []
     if len(items) == 1:
-        image = images.get(path.stem)
-        return [
-            _read_item(items[0], path, image, path.stem, image_dir, shift, problems)
-        ]
+        image = images.get(name)
+        return [_read_item(items[0], path, image, name, image_dir, shift, problems)]
     found = []
     for item in items:  # several images in one file: each has its own `filename`
         name = _text(item, "filename")

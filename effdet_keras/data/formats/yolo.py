@@ -187,13 +187,20 @@ def _note_unlisted(images, layout, split, problems):
     if not is_told_here or not are_lists or is_remote(layout.folder):
         return
     rest = Problems("`from_yolo`", "skip")
-    listed = set(images)
+    real = functools.cache(os.path.realpath)  # a list may have paths of another form
+    listed = list(images)
     for other in splits.keys() - {split}:
         with contextlib.suppress(FileNotFoundError):  # which its own reading tells
-            listed.update(images_of(layout, other, rest))
+            listed += images_of(layout, other, rest)
+    listed = {(real(image.parent), image.name) for image in listed}
     folders = dict.fromkeys(image.parent for image in images)
-    found = [f / n for f in folders for n in names_in(f)[1] if _is_image_name(n)]
-    labels = find_labels([image for image in found if image not in listed], layout)
+    found = [
+        folder / name
+        for folder in folders
+        for name in names_in(folder)[1]
+        if _is_image_name(name) and (real(folder), name) not in listed
+    ]
+    labels = find_labels(found, layout)
     left = [image for image, t in zip(labels.images, labels.is_there) if t]
     if left:
         lists = ", ".join(dict.fromkeys(place.name for place in places))

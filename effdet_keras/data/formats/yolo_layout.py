@@ -454,6 +454,11 @@ def _darknet_layout(file):
                 missing[key] = value
     if not splits:
         return None
+    lists = [p for (p,) in splits.values() if p.suffix.lower() == ".txt"]
+    for folder in dict.fromkeys(place.parent for place in lists):
+        for name, more in _split_lists(folder).items():  # darknet has no key for a test
+            if role_of_split(name) not in {role_of_split(s) for s in splits}:
+                splits[name] = [more]
     names, names_of, own_notes = (), {}, []
     if "names" in content:
         place, _ = find_folder(content["names"], bases)
@@ -491,13 +496,19 @@ def _lines_of(file):
 
 def _list_layout(path):
     """The layout of lists such as train.txt and val.txt beside the images, or None."""
-    splits = {}
-    for file in visible_files(path, ".txt"):
-        split = split_in_name(file.stem)
-        if split is not None and _is_list(file) and _resolves(file, [path]):
-            splits[split] = [file]
+    splits = {split: [file] for split, file in _split_lists(path).items()}
     layout = Layout(path, splits)
     return layout if splits and has_labels(layout) else None
+
+
+def _split_lists(folder):
+    """The lists of images in a folder that are called after splits, by the split."""
+    splits = {}
+    for file in visible_files(folder, ".txt"):
+        split = split_in_name(file.stem)
+        if split is not None and _is_list(file) and _resolves(file, [folder]):
+            splits[split] = file
+    return splits
 
 
 def _is_list(file):
@@ -623,8 +634,13 @@ def _parts_layout(path):
     if labels and not images:  # of any name, if their files have the same names
         labels = [folder for folder in labels if not _has_own_images(folder)]
         others = [folder for folder in folders if folder not in labels]
-        pairs = {f: label for f in others for label in labels if _are_pair(f, label)}
-        images = list(pairs)[:1]
+        counts = {
+            (folder, label): _count_pairs(folder, label)
+            for folder in others
+            for label in labels
+        }
+        pairs = {folder: label for (folder, label), n in counts.items() if n}
+        images = [max(counts, key=counts.get)[0]] if pairs else []
     if not images or not labels:
         return None
     images.sort(key=lambda folder: folder.name != "images")
@@ -670,22 +686,28 @@ def _share_with_image(folder):
 
 def _images_and_texts(folder):
     """The names of the images in a folder, and of its txt files, without suffixes."""
-    names = names_in(folder)[1]
+    return _images_and_texts_of(names_in(folder)[1])
+
+
+def _images_and_texts_of(names):
     images = {n.rpartition(".")[0] for n in names if n.lower().endswith(IMAGE_SUFFIXES)}
     texts = {n[:-4] for n in names if n.endswith(".txt") and n not in _NAME_FILES}
     return images, texts
 
 
-def _are_pair(images, labels):
-    """Whether an image of a folder has a txt file at the same place of another."""
+def _count_pairs(images, labels):
+    """How many images of a folder have txt files of boxes at their place in another."""
+    count = 0
     for place, _, names in walk(images, depth=2):
         inner = place.parts[len(images.parts) :]
         folder = labels / "/".join(inner) if inner else labels
-        names = [name for name in names if name.lower().endswith(IMAGE_SUFFIXES)]
-        files = [folder / f"{name.rpartition('.')[0]}.txt" for name in names]
-        if _are_labels([file for file in files[:_LOOKED_AT] if file.is_file()]):
-            return True
-    return False
+        if folder.is_dir():
+            own, _ = _images_and_texts_of(names)
+            _, texts = _images_and_texts(folder)
+            both = sorted(own & texts)
+            files = [folder / f"{name}.txt" for name in both[:_LOOKED_AT]]
+            count += len(both) if _are_labels(files) else 0
+    return count
 
 
 def _split_names(names):
@@ -726,7 +748,7 @@ def _split_of_parts(folder):
     """The layout of `train` beside `labels/train`, or None."""
     for name in LABEL_FOLDERS[:2]:
         labels = folder.parent / name / folder.name
-        if labels.is_dir() and _are_pair(folder, labels):
+        if labels.is_dir() and _count_pairs(folder, labels):
             return Layout(folder, {reading.ONE_SPLIT: [folder]})
     return None
 
@@ -819,7 +841,7 @@ def _inner_layout(path):
         if not any(name.lower().endswith(IMAGE_SUFFIXES) for name in files):
             continue
         inner = [name for name in folders if name.lower() in LABEL_FOLDERS[:2]]
-        if any(_are_pair(place, place / name) for name in inner):
+        if any(_count_pairs(place, place / name) for name in inner):
             return Layout(path, {reading.ONE_SPLIT: [path]})
     return None
 
@@ -1139,7 +1161,7 @@ def _label_folders(folder, pairs):
         if folder.parts[: len(images.parts)] == images.parts:
             found.append((labels / "/".join(inner), True))
     parts = folder.parts
-    for i in range(len(parts) - 1, 0, -1):
+    for i in reversed(range(is_remote(folder), len(parts))):  # without the host
         swapped = _swapped_names(parts[i])
         is_split = i == len(parts) - 1 and role_of_split(parts[i]) is not None
         if not swapped and not is_split:
