@@ -584,6 +584,9 @@ def test_a_list_for_a_test_beside_those_of_a_data_file_is_a_split(tmp_path):
     put(tmp_path, "obj.data", text=text)
     expected = {"train": ["a.jpg"], "valid": ["b.jpg"], "test": ["c.jpg"]}
     assert loaded(tmp_path) == (expected, "")
+    put(tmp_path, "obj.data", text=text.replace("valid.txt", "test.txt"))
+    expected = {"train": ["a.jpg"], "valid": ["c.jpg"]}
+    assert loaded(tmp_path)[0] == expected  # not the same list twice
 
 
 def test_an_xml_file_of_an_unknown_kind_is_described(tmp_path):

@@ -454,11 +454,7 @@ def _darknet_layout(file):
                 missing[key] = value
     if not splits:
         return None
-    lists = [p for (p,) in splits.values() if p.suffix.lower() == ".txt"]
-    for folder in dict.fromkeys(place.parent for place in lists):
-        for name, more in _split_lists(folder).items():  # darknet has no key for a test
-            if role_of_split(name) not in {role_of_split(s) for s in splits}:
-                splits[name] = [more]
+    splits |= _more_lists(splits)
     names, names_of, own_notes = (), {}, []
     if "names" in content:
         place, _ = find_folder(content["names"], bases)
@@ -477,6 +473,19 @@ def _darknet_layout(file):
     )
     notes += tuple(own_notes)
     return Layout(file.parent, splits, names, notes=notes, names_of=names_of)
+
+
+def _more_lists(splits):
+    """Lists beside those of a .data file, as of a test: darknet has no key for it."""
+    lists = [p for (p,) in splits.values() if p.suffix.lower() == ".txt"]
+    used = {os.path.realpath(file) for file in lists}
+    roles = set(map(role_of_split, splits))
+    found = {}
+    for folder in dict.fromkeys(file.parent for file in lists):
+        for split, file in _split_lists(folder).items():
+            if role_of_split(split) not in roles and os.path.realpath(file) not in used:
+                found[split] = [file]
+    return found
 
 
 def _resolves(place, bases):
