@@ -850,7 +850,11 @@ def _find_in(path, formats):
 
 
 def _find_parts(folder, formats):
-    """A reader for each format in which folders in a folder are parts of one split."""
+    """A reader for each format in which folders in a folder are parts of one split.
+
+    YOLO's own reader knows such folders: the numbers of its classes may be of each.
+    """
+    formats = [name for name in formats if name != "yolo"]
     parts, divided = collections.defaultdict(list), set()
     places = visible_folders(folder)
     if len(places) > _MAX_FOLDERS:  # of classes, as for classification

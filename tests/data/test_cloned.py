@@ -589,6 +589,16 @@ def test_a_list_for_a_test_beside_those_of_a_data_file_is_a_split(tmp_path):
     assert loaded(tmp_path)[0] == expected  # not the same list twice
 
 
+def test_a_folder_of_a_split_for_which_data_yaml_names_another_is_told(tmp_path):
+    for split in ("train", "val"):
+        yolo(tmp_path, f"{split}/images", f"{split}/labels", classes=None)
+    text = "path: /home/me/pets\ntrain: train/images\nval: train/images\nnames: [cat]\n"
+    put(tmp_path, "data.yaml", text=text)
+    said = loaded(tmp_path)[1]
+    assert "are the same 1 image" in said
+    assert f"for 'train' and for 'val', and {str(tmp_path / 'val/images')!r}" in said
+
+
 def test_an_xml_file_of_an_unknown_kind_is_described(tmp_path):
     put(tmp_path, "a.jpg")
     text = "<paintings><painting><annotation x='1' y='2'/></painting></paintings>"

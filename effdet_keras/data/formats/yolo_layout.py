@@ -269,6 +269,7 @@ def _yaml_layout(file):
                 f"images at {value!r}"
             )
             notes.append(("missing split", str(file), detail))
+    notes += _notes_of_repeated(splits, file)
     count = content.get("nc")
     names, names_of = _names_of_yaml(content, file), {}
     if not names:
@@ -292,6 +293,39 @@ def _yaml_layout(file):
         notes=tuple(notes),
         names_of=names_of,
     )
+
+
+def _notes_of_repeated(splits, file):
+    """Notes of splits with the folders of another one, where they have their own."""
+    notes = []
+    for split, places in splits.items():
+        first = next(s for s in splits if splits[s] == places)
+        own = None if first == split else _own_folder(places[0], split, file.parent)
+        if own is not None:
+            detail = (
+                f"{file.name!r} names {str(places[0])!r} for {first!r} and for "
+                f"{split!r}, and {str(own)!r} for none: name that for {split!r}, if it "
+                "is meant"
+            )
+            notes.append(("missing split", str(file), detail))
+    return notes
+
+
+def _own_folder(place, split, root):
+    """The folder of a split that is where `place` is, of another split; or None."""
+    if isinstance(place, str):
+        return None
+    for outer in (place, *place.parents):
+        if outer == root:
+            return None
+        if role_of_split(outer.name) is not None:
+            for other, folder in split_folders(outer.parent).items():
+                own = folder / "/".join(place.parts[len(outer.parts) :])
+                is_of_split = role_of_split(other) == role_of_split(split)
+                if is_of_split and own.is_dir() and _has_image(own):
+                    return own
+            return None
+    return None
 
 
 _NO_SPLIT_KEYS = (

@@ -267,7 +267,8 @@ def test_of_two_files_of_the_same_images_in_a_split_that_with_more_boxes_is_read
         splits = load_splits(tmp_path)
     assert list(splits) == ["train", "val_a", "val_b"]
     assert len(splits["train"].records[0].labels) == 2
-    assert [p.kind for p in splits["train"].problems] == ["repeated annotation file"]
+    kinds = [problem.kind for problem in splits["train"].problems]
+    assert kinds == ["repeated annotation file", "unlisted images"]  # c.png
 
 
 @pytest.mark.parametrize("named", ["via_region_data.json", "json/via.json"])
