@@ -33,7 +33,6 @@ from effdet_keras.data.formats.dataset_files import (
     role_of_split,
     split_folders,
     splits_of_role,
-    visible_files,
     visible_folders,
     walk,
 )
@@ -70,7 +69,7 @@ from effdet_keras.data.formats.voc import voc_readers, write_voc
 from effdet_keras.data.formats.yolo import write_yolo, yolo_readers
 from effdet_keras.data.formats.yolo_layout import find_layout
 from effdet_keras.data.problems import MissingImageError, Problem
-from effdet_keras.data.record import count_unusable
+from effdet_keras.data.record import concat_field, count_unusable
 from effdet_keras.data.shared_images import is_copy, shared_images
 from effdet_keras.errors import InvalidValueError, check_choice, require
 from effdet_keras.images import IMAGE_SUFFIXES
@@ -551,20 +550,22 @@ def _tell_of_unlisted(splits, found):
             if isinstance(record.image, str) and not is_remote(record.image):
                 folder, name = os.path.split(record.image)
                 names[folder].add(name)
-    count, left = 0, []
-    for folder, known in names.items():
-        images = visible_files(pathlib.Path(folder), *IMAGE_SUFFIXES)
-        count += len(images)
-        left += [image for image in images if image.name not in known]
+    left = [
+        os.path.join(folder, name)
+        for folder, known in names.items()
+        for name in names_in(pathlib.Path(folder))[1]
+        if name not in known and name.lower().endswith(IMAGE_SUFFIXES)
+    ]
     if not left:
         return splits
+    count = sum(map(len, names.values())) + len(left)
     text = (
         f"{len(left):,} of {count_of(count, 'image')} are not read: no annotation of "
-        f"{', '.join(map(repr, splits))} is of them, such as {str(left[0])!r}"
+        f"{', '.join(map(repr, splits))} is of them, such as {left[0]!r}"
     )
     warnings.warn(f"{os.fspath(found.path)!r}: {text}", stacklevel=3)
     first = first_to_train_on(splits)
-    problem = Problem("unlisted images", str(left[0].parent), text)
+    problem = Problem("unlisted images", os.path.dirname(left[0]), text)
     records, problems = splits[first].records, splits[first].problems
     return splits | {first: splits[first]._with(records, problems=(*problems, problem))}
 
@@ -572,10 +573,10 @@ def _tell_of_unlisted(splits, found):
 def _tell_of_other_classes(splits, source):
     """Warns of splits that share no class with the one to train on."""
     train = first_to_train_on(splits)
-    if role_of_split(train) != "train":
+    if role_of_split(train) != "train" or len(splits) < 2:
         return
     classes = {
-        name: {int(label) for record in dataset.records for label in record.labels}
+        name: set(concat_field(dataset.records, "labels").tolist())
         for name, dataset in splits.items()
     }
     others = [
