@@ -589,14 +589,62 @@ def test_a_list_for_a_test_beside_those_of_a_data_file_is_a_split(tmp_path):
     assert loaded(tmp_path)[0] == expected  # not the same list twice
 
 
-def test_a_folder_of_a_split_for_which_data_yaml_names_another_is_told(tmp_path):
-    for split in ("train", "val"):
-        yolo(tmp_path, f"{split}/images", f"{split}/labels", classes=None)
-    text = "path: /home/me/pets\ntrain: train/images\nval: train/images\nnames: [cat]\n"
+@pytest.mark.parametrize("named", ["train/images", "images"])
+def test_one_folder_for_several_splits_has_a_folder_for_each(tmp_path, named):
+    for split in ("train", "val", "test"):
+        images, labels = f"{split}/images", f"{split}/labels"
+        if named == "images":
+            images, labels = f"images/{split}", f"labels/{split}"
+        yolo(tmp_path, images, labels, [split[0]], classes=None)
+    text = f"path: /home/me/pets\ntrain: {named}\nval: {named}\nnames: [cat]\n"
     put(tmp_path, "data.yaml", text=text)
-    said = loaded(tmp_path)[1]
-    assert "are the same 1 image" in said
-    assert f"for 'train' and for 'val', and {str(tmp_path / 'val/images')!r}" in said
+    names, said = loaded(tmp_path)
+    assert names == {"train": ["t.jpg"], "val": ["v.jpg"], "test": ["t.jpg"]}
+    assert "for several splits" in said and "is read for 'val'" in said
+    assert "names no test" in said
+
+
+def test_one_folder_for_several_splits_stays_where_there_is_no_other(tmp_path):
+    yolo(tmp_path, "images", "labels", ["a", "b"], classes=None)
+    put(tmp_path, "images/val/c.jpg")  # without a txt file
+    put(tmp_path, "data.yaml", text="train: images\nval: images\nnames: [cat]\n")
+    names, said = loaded(tmp_path)
+    assert names["train"] == names["val"] == ["a.jpg", "b.jpg", "c.jpg"]
+    assert "are the same 3 images" in said
+
+
+def test_lists_beside_the_folders_of_a_voc_dataset(tmp_path):
+    for name in "abc":
+        put(tmp_path, f"images/{name}.jpg")
+        put(tmp_path, f"annotations/{name}.xml", text=VOC.format(f"{name}.jpg"))
+    put(tmp_path, "pet_train.txt", text="b\na\n")
+    put(tmp_path, "pet_train_data.txt", text="pets/images/b.jpg\n")
+    put(tmp_path, "pet_test.txt", text="c\n")
+    put(tmp_path, "requirements_test.txt", text="keras\n")
+    assert loaded(tmp_path) == ({"test": ["c.jpg"], "train": ["b.jpg", "a.jpg"]}, "")
+
+
+def test_a_list_of_images_whose_txt_files_are_beside_copies(tmp_path):
+    yolo(tmp_path, "obj", "obj", ["a", "b", "c"], classes=None)
+    put(tmp_path, "obj.names", text="cat\n")
+    put(tmp_path, "test/c.jpg")
+    put(tmp_path, "train.txt", text="/content/pets/train/a.jpg\n/content/x/b.jpg\n")
+    put(tmp_path, "test.txt", text="/content/pets/test/c.jpg\n")
+    text = "classes = 1\ntrain = /content/pets/train.txt\nvalid = /content/test.txt\n"
+    put(tmp_path, "obj.data", text=text)
+    names, said = loaded(tmp_path)
+    assert names == {"train": ["a.jpg", "b.jpg"], "valid": ["c.jpg"]}
+    (valid,) = load(tmp_path, "valid").records
+    assert len(valid.labels) == 1 and "a copy that has one" in said
+
+
+def test_the_class_names_beside_the_txt_files_come_first(tmp_path):
+    yolo(tmp_path, "images", "bbox_txt", ["a"], classes=None)
+    put(tmp_path, "images/classes.txt", text="dog\nperson\n")  # LabelImg's own
+    put(tmp_path, "class_list.txt", text="shoe\n")
+    assert load(tmp_path).class_names == ("shoe",)
+    put(tmp_path, "bbox_txt/classes.txt", text="boot\n")
+    assert load(tmp_path).class_names == ("boot",)
 
 
 def test_an_xml_file_of_an_unknown_kind_is_described(tmp_path):

@@ -22,6 +22,8 @@ from effdet_keras.data.formats import reading, writing
 from effdet_keras.data.formats.dataset_files import (
     first_to_train_on,
     split_in_name,
+    split_word_in,
+    splits_in_names,
     visible_files,
     visible_folders,
 )
@@ -153,7 +155,27 @@ def _image_sets(folder):
         sets = {n: p for n, p in sets.items() if split_in_name(n) or n == "trainval"}
         if sets:
             return sets
-    return {}
+    return _lists_beside(folder)
+
+
+def _lists_beside(folder):
+    """Lists of names of images, as `pet_train.txt`, beside the folders of a dataset."""
+    files = {path.stem: path for path in visible_files(folder, ".txt")}
+    files = {stem: path for stem, path in files.items() if split_word_in(stem)}
+    xml_dir = _find_xml_dir(folder) if files else None
+    if xml_dir is None:
+        return {}
+    known = set(_by_name(_xml_files(xml_dir)))
+    lists = {}  # of each list of names, the first file that has it
+    for path in files.values():
+        try:
+            names = _names_in_list(path, known)
+        except (ValueError, OSError):  # no text
+            continue
+        if not known.isdisjoint(names[:_LOOKED_AT]):
+            lists.setdefault(tuple(names), path)
+    splits = splits_in_names(path.stem for path in lists.values())
+    return {splits[p.stem]: p for p in lists.values() if p.stem in splits}
 
 
 def _splits_of(folder):

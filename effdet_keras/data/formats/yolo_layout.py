@@ -269,12 +269,13 @@ def _yaml_layout(file):
                 f"images at {value!r}"
             )
             notes.append(("missing split", str(file), detail))
-    notes += _notes_of_repeated(splits, file)
+    splits, own_notes = _with_own_folders(splits, file)
+    notes += own_notes
     count = content.get("nc")
     names, names_of = _names_of_yaml(content, file), {}
     if not names:
         places = [file.parent, folder, *_places_of(splits)]
-        names, names_of, own_notes = _names_of_layout(places, file.parent, splits)
+        names, names_of, own_notes = _names_of_layout(places, file.parent, splits, {})
         notes += own_notes
         rule = "`names` of a data.yaml must be a list of class names"
         reading.require_content(names, rule, file, content.get("names"))
@@ -284,7 +285,7 @@ def _yaml_layout(file):
             "the classes"
         )
         notes.append(("number of classes", str(file), detail))
-    order = [split for split in entries if split in splits]
+    order = [split for split in (*entries, "test") if split in splits]
     return Layout(
         folder,
         {k: splits[k] for k in order},
@@ -295,36 +296,54 @@ def _yaml_layout(file):
     )
 
 
-def _notes_of_repeated(splits, file):
-    """Notes of splits with the folders of another one, where they have their own."""
-    notes = []
+def _with_own_folders(splits, file):
+    """The splits, each with its own folder where the file names one for several.
+
+    So is a split for a test that the file does not name, beside those that it names.
+    """
+    notes, result = [], {}
     for split, places in splits.items():
-        first = next(s for s in splits if splits[s] == places)
-        own = None if first == split else _own_folder(places[0], split, file.parent)
-        if own is not None:
+        own = None
+        if list(splits.values()).count(places) > 1 and len(places) == 1:
+            own = _own_folder(places[0], split, file.parent)
+        result[split] = places if own is None else [own]
+        if own not in (None, places[0]):
             detail = (
-                f"{file.name!r} names {str(places[0])!r} for {first!r} and for "
-                f"{split!r}, and {str(own)!r} for none: name that for {split!r}, if it "
-                "is meant"
+                f"{file.name!r} names {str(places[0])!r} for several splits: "
+                f"{str(own)!r} is read for {split!r}"
             )
-            notes.append(("missing split", str(file), detail))
-    return notes
+            notes.append(("moved folders", str(file), detail))
+    first = next(iter(result.values()))[0]
+    if all(role_of_split(split) != "test" for split in result):
+        own = _own_folder(first, "test", file.parent)
+        if own is not None:
+            result["test"] = [own]
+            detail = f"{file.name!r} names no test: {str(own)!r} is read as the test"
+            notes.append(("moved folders", str(file), detail))
+    return result, notes
 
 
 def _own_folder(place, split, root):
-    """The folder of a split that is where `place` is, of another split; or None."""
-    if isinstance(place, str):
+    """The folder of a split in `place`, or where `place` is of another one; or None.
+
+    It has images, of which one has a txt file.
+    """
+    if isinstance(place, str) or not place.is_dir():
         return None
-    for outer in (place, *place.parents):
-        if outer == root:
-            return None
-        if role_of_split(outer.name) is not None:
-            for other, folder in split_folders(outer.parent).items():
-                own = folder / "/".join(place.parts[len(outer.parts) :])
-                is_of_split = role_of_split(other) == role_of_split(split)
-                if is_of_split and own.is_dir() and _has_image(own):
-                    return own
-            return None
+    around = [outer for outer in (place, *place.parents) if root in outer.parents]
+    named = [outer for outer in around if role_of_split(outer.name) is not None]
+    if split_folders(place):
+        outer, inner = place, ""
+    elif named:
+        outer, inner = named[0].parent, "/".join(place.parts[len(named[0].parts) :])
+    else:
+        return None
+    for other, folder in split_folders(outer).items():
+        own = folder / inner
+        is_of_split = role_of_split(other) == role_of_split(split) and own.is_dir()
+        layout = Layout(own, {split: [own]})
+        if is_of_split and _has_image(own) and has_labels(layout):
+            return own
     return None
 
 
@@ -494,8 +513,8 @@ def _darknet_layout(file):
         place, _ = find_folder(content["names"], bases)
         names = () if place is None else _names_in_file(place)
     if not names:
-        places = [file.parent, *_label_places(_places_of(splits))]
-        names, names_of, own_notes = _names_of_layout(places, file.parent, splits)
+        places = [file.parent, *_label_places(_places_of(splits), {})]
+        names, names_of, own_notes = _names_of_layout(places, file.parent, splits, {})
     notes = tuple(
         (
             "missing split",
@@ -527,7 +546,10 @@ def _resolves(place, bases):
     if place.is_dir():
         return _has_image(place)
     lines = _lines_of(place)[:5]
-    return any(path is not None for path in _listed(place, bases, lines))
+    if any(path is not None for path in _listed(place, bases, lines)):
+        return True
+    found, _ = find_moved([(line,) for line in lines], place)
+    return any(path is not None for path in found)
 
 
 def _lines_of(file):
@@ -608,8 +630,9 @@ def _folder_layout(path):
     places = [path, path / "labels", path / "labels" / "train"]
     if layout.is_flat:
         places += filter(_flat_layout, visible_folders(path))
-    places += _label_places(_places_of(layout.splits))
-    names, names_of, notes = _names_of_layout(places, path, layout.splits)
+    pairs = layout.label_folders
+    places += _label_places(_places_of(layout.splits), pairs)
+    names, names_of, notes = _names_of_layout(places, path, layout.splits, pairs)
     return layout._replace(
         names=names, names_of=names_of, notes=(*layout.notes, *notes)
     )
@@ -1029,7 +1052,32 @@ def _images_in_list(file, layout, problems):
             paths[i] = path
             if path is None:
                 problems.add("missing image", lines[i], f"of {file.name}")
-    return [path for path in paths if path is not None]
+    return _with_texts([path for path in paths if path is not None], layout, problems)
+
+
+def _with_texts(images, layout, problems):
+    """Images of a list; for one without a txt file the copy that has one beside it."""
+    labels = find_labels(images, layout)
+    lacking = {i for i, t in zip(labels.images, labels.is_there) if not t}
+    if not lacking or is_remote(layout.folder):
+        return images
+    copies = collections.defaultdict(list)
+    wanted = {image.name for image in lacking}
+    for place, folders, names in walk(layout.folder, depth=2):
+        folders[:] = [name for name in folders if name.lower() not in NO_DATA_FOLDERS]
+        texts = {name for name in names if name.endswith(".txt")}
+        for name in wanted.intersection(names):
+            if f"{name.rpartition('.')[0]}.txt" in texts:
+                copies[name].append(place / name)
+    other = {i: copies[i.name][0] for i in lacking if len(copies[i.name]) == 1}
+    if other:
+        (first, copy), *_ = sorted(other.items())
+        detail = (
+            f"{count_of(len(other), 'image')} of a list have no txt file, and a copy "
+            f"that has one: {str(copy)!r} is read, not {str(first)!r}, for one"
+        )
+        problems.add("moved images", layout.folder, detail)
+    return [other.get(image, image) for image in images]
 
 
 class Labels(NamedTuple):
@@ -1267,13 +1315,15 @@ def _path_from(path, parts):
     return path.with_parts(parts) if is_remote(path) else pathlib.Path(*parts)
 
 
-def _label_places(images):
-    """The folders of some places of images, and those of their txt files."""
+def _label_places(images, pairs):
+    """The folders of some places of images, after those of their txt files."""
     places = []
     for place in images:
         folder = place if place.is_dir() else place.parent
-        places += [p for p, _ in _label_folders(folder, {})]
-        places += [folder.parent, folder]
+        labels = [p for p, _ in _label_folders(folder, pairs) if p != folder]
+        # A list beside images whose txt files are elsewhere may be left from a tool.
+        own = [folder.parent, folder] if labels else [folder, folder.parent]
+        places += [*labels, *own]
     return list(dict.fromkeys(places))
 
 
@@ -1285,6 +1335,7 @@ _NAME_FILES = (
     "_darknet.labels",
     "classes.names",
     "class_names.txt",
+    "class_list.txt",
     "class.names",
     "names.txt",
     "notes.json",  # of Label Studio
@@ -1303,12 +1354,13 @@ _NAME_FOLDERS = (
 )
 
 
-def _names_of_layout(places, folder, splits):
+def _names_of_layout(places, folder, splits, pairs):
     """The names of the classes, those of each split if they differ, and notes of them.
 
     Args:
         places, folder: as for `find_names`.
         splits: the places of the images of each split.
+        pairs: as `label_folders` of `Layout`.
 
     Raises:
         ValueError: If folders of one split have lists that differ.
@@ -1317,7 +1369,7 @@ def _names_of_layout(places, folder, splits):
     if file is None:
         return (), {}, []
     notes = [*_note_of_beyond(file, folder), *_note_of_other_names(names, file, folder)]
-    own = _own_folders(splits)
+    own = _own_folders(splits, pairs)
     if all(file.parent not in f for places in own.values() for f in places):
         return names, {}, notes  # a list of all splits
     lists = {split: _first_lists(places) for split, places in own.items()}
@@ -1346,10 +1398,10 @@ def _names_of_layout(places, folder, splits):
     return names, longest, notes
 
 
-def _own_folders(splits):
+def _own_folders(splits, pairs):
     """For each split and place of it the folders near that no other split has."""
     near = {
-        split: [_label_places([place]) for place in _places_of({split: places})]
+        split: [_label_places([place], pairs) for place in _places_of({split: places})]
         for split, places in splits.items()
     }
     uses = collections.Counter(
