@@ -570,20 +570,21 @@ def _tell_of_unlisted(splits, found):
     return splits | {first: splits[first]._with(records, problems=(*problems, problem))}
 
 
+_FEW_BOXES = 10
+
+
 def _tell_of_other_classes(splits, source):
-    """Warns of splits that share no class with the one to train on."""
+    """Warns of splits that share no class with the one to train on.
+
+    That a split with a few boxes has none of its classes may be chance.
+    """
     train = first_to_train_on(splits)
     if role_of_split(train) != "train" or len(splits) < 2:
         return
-    classes = {
-        name: set(concat_field(dataset.records, "labels").tolist())
-        for name, dataset in splits.items()
-    }
-    others = [
-        name
-        for name, labels in classes.items()
-        if labels and classes[train] and labels.isdisjoint(classes[train])
-    ]
+    labels = {s: concat_field(d.records, "labels").tolist() for s, d in splits.items()}
+    classes = {s: set(of) for s, of in labels.items() if len(of) >= _FEW_BOXES}
+    of_train = classes.get(train, set())
+    others = [s for s, of in classes.items() if of_train and of.isdisjoint(of_train)]
     if others:
         names = splits[train].class_names
         there, here = (names[min(classes[name])] for name in (others[0], train))

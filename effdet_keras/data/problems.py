@@ -62,6 +62,7 @@ KINDS = {
         Severity.NOTE, "the image inside the json file is read"
     ),
     "stale image path": Kind(Severity.NOTE, "the image of its own name is read"),
+    "closed lines": Kind(Severity.NOTE, "read as outlines"),
     "oriented box": Kind(Severity.NOTE, "read as the upright box around it"),
     "moved images": Kind(Severity.NOTE, "read from where it is", True),
     "moved folders": Kind(Severity.NOTE, "read from where it is", True),

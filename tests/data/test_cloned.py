@@ -272,12 +272,15 @@ def test_splits_of_any_name_that_share_images_are_told(tmp_path):
     assert "1 of the 2 images of 'output' are in 'csv_output' as well" in said
 
 
-@pytest.mark.parametrize("others, is_told", [(["dog"], True), (["dog", "cat"], False)])
+@pytest.mark.parametrize(
+    "others, is_told",
+    [(["dog"] * 10, True), (["dog"] * 10 + ["cat"], False), (["dog"] * 3, False)],
+)
 def test_a_split_that_shares_no_class_with_the_training_images_is_told(
     tmp_path, others, is_told
 ):
     put(tmp_path, "a.jpg", "b.jpg")
-    put(tmp_path, "train.csv", text=f"{CSV}a.jpg,40,20,cat,1,2,12,13\n")
+    put(tmp_path, "train.csv", text=CSV + "a.jpg,40,20,cat,1,2,12,13\n" * 10)
     rows = "".join(f"b.jpg,40,20,{name},1,2,12,13\n" for name in others)
     put(tmp_path, "train_dogs.csv", text=CSV + rows)
     names, said = loaded(tmp_path)
@@ -645,6 +648,42 @@ def test_the_class_names_beside_the_txt_files_come_first(tmp_path):
     assert load(tmp_path).class_names == ("shoe",)
     put(tmp_path, "bbox_txt/classes.txt", text="boot\n")
     assert load(tmp_path).class_names == ("boot",)
+
+
+def test_a_longer_list_is_named_where_a_number_has_no_name(tmp_path):
+    yolo(tmp_path, "images", "images", ["a"], classes=None)
+    put(tmp_path, "images/a.txt", text=ROW.replace("0 ", "2 ", 1))
+    put(tmp_path, "images/classes.txt", text="dog\nperson\nshed\n")
+    put(tmp_path, "shed.names", text="shed\n")
+    put(tmp_path, "train.txt", text="images/a.jpg\n")
+    put(tmp_path, "shed.data", text="train = train.txt\nnames = shed.names\n")
+    with pytest.raises(ValueError, match=r"classes\.txt' has more names: if"):
+        load(tmp_path)
+
+
+def test_images_of_a_split_that_are_gone_leave_the_others_named(tmp_path):
+    yolo(tmp_path, "images/test", "labels/test", ["a"], classes=None)
+    text = "train: C:/pets/images/train\ntest: images/test\nnames: [cat]\n"
+    put(tmp_path, "data.yaml", text=text)
+    with pytest.raises(FileNotFoundError, match="those of 'test' are there: `load"):
+        load_splits(tmp_path)
+    assert len(load(tmp_path, "test")) == 1
+
+
+def test_a_hidden_json_file_among_images_is_named(tmp_path):
+    put(tmp_path, "train/a.jpg")
+    put(tmp_path, "train/.annotations.coco.json", text=coco("a.jpg"))
+    with pytest.raises(ValueError, match=r"coco\.json' begins with a dot"):
+        load(tmp_path)
+
+
+def test_the_sample_of_the_object_detection_api_is_no_dataset(tmp_path):
+    put(tmp_path, "pets/a.jpg")
+    put(tmp_path, "pets/a.xml", text=VOC.format("a.jpg"))
+    put_records(tmp_path / "test_data", load(tmp_path / "pets"))
+    (record,) = (tmp_path / "test_data").glob("*record*")
+    record.rename(tmp_path / "test_data/pets_examples.record")
+    assert loaded(tmp_path) == ({"train": ["a.jpg"]}, "")
 
 
 def test_an_xml_file_of_an_unknown_kind_is_described(tmp_path):

@@ -470,12 +470,16 @@ def _has_one_record(path):
     return os.path.getsize(path) == _HEAD + length + _TAIL
 
 
+# What the Object Detection API itself has, of which many repositories have a copy.
+_SAMPLES = ("pets_examples.record",)
+
+
 def shards_in(folder, pattern):
     """The files of a folder by the `split` that a pattern finds in their names."""
     splits = collections.defaultdict(list)
     for name in names_in(folder)[1] if folder.is_dir() else ():
         match = pattern.fullmatch(name)
-        if match:
+        if match and name not in _SAMPLES:
             splits[match["split"]].append(str(folder / name))
     return dict(splits)
 

@@ -11,7 +11,12 @@ from effdet_keras._internal.remote_path import local_copy
 from effdet_keras._internal.whole_files import is_remote
 from effdet_keras.data.formats.annotation_files import head_of
 from effdet_keras.data.formats.csv import read_lines
-from effdet_keras.data.formats.dataset_files import ARCHIVES, NO_DATA_FOLDERS, walk
+from effdet_keras.data.formats.dataset_files import (
+    ARCHIVES,
+    NO_DATA_FOLDERS,
+    names_in,
+    walk,
+)
 from effdet_keras.data.formats.image_paths import ANNOTATION_FOLDERS
 from effdet_keras.images import IMAGE_SUFFIXES, LFS_CURE, is_lfs_pointer
 
@@ -202,12 +207,26 @@ def describe_other_files(path: Any) -> str:
         return "" if cure is None else f"{str(path)!r} {cure}"
     first, count = {}, 0
     for place, _, names in walk(path, depth=_DEPTH):
+        if hidden := _hidden_annotations(place):
+            first.setdefault(_HIDDEN, place / hidden[0])
         for name in names:
             count += 1
             cure = _cure_of(place / name) if count <= _MAX_FILES else None
             if cure is not None:
                 first.setdefault(cure, place / name)
     return ". ".join(f"{str(file)!r} {cure}" for cure, file in first.items())
+
+
+_HIDDEN = "begins with a dot, so it is not read: rename it"
+
+
+def _hidden_annotations(folder):
+    """The json files in a folder of images that are hidden, as Roboflow's may be."""
+    names = names_in(folder)[1]
+    if not any(name.lower().endswith(IMAGE_SUFFIXES) for name in names):
+        return []
+    hidden = folder.glob(".*.json")
+    return sorted(file.name for file in hidden if _LIKELY.search(file.name))
 
 
 def _cure_of(file):

@@ -66,9 +66,10 @@ def from_via(
     """Reads what VIA, the VGG Image Annotator, saves: a project, json or csv.
 
     Reads the annotations of versions 1 and 2: rectangles, circles, ellipses and
-    outlines (`polygon`), of which all become the upright box around them. Points and
-    lines are left out, with a warning. A region's class is the value of one of its
-    attributes; of a check box, the one that is checked.
+    outlines (`polygon`), of which all become the upright box around them, and so do
+    lines that end where they begin, with a note. Points and other lines are left out,
+    with a warning. A region's class is the value of one of its attributes; of a check
+    box, the one that is checked.
 
     Args:
         path: the json or csv file, or a folder that holds it, or one with `train` and
@@ -155,7 +156,8 @@ def _read_files(
         problems.add_note("repeated annotation file", path.parent.name, detail)
     everything = [image for images, _ in contents for image in images]
     attribute = _class_attribute(everything, class_attribute, path)
-    only_class = _only_class(attribute, class_names, path, problems)
+    only_class = _only_class(everything, attribute, class_names, path, problems)
+    _note_closed_lines(everything, path, problems)
     found = [
         _found(name, regions, attribute, only_class, locator, problems, masks)
         for images, locator in contents
@@ -339,10 +341,24 @@ def _class_attribute(images, requested, path):
     return chosen
 
 
-def _only_class(attribute, class_names, path, problems):
-    """The one class of regions without attributes, or None where they have some."""
+_FEW = 0.2  # of the regions, which may lack a class where all others have the same
+
+
+def _only_class(images, attribute, class_names, path, problems):
+    """The class of all regions, where few have no value or none has an attribute."""
     if attribute is not None:
-        return None
+        values = [_class_of(region, attribute) for _, r in images for region in r]
+        known = set(values) - {None}
+        lacking = values.count(None)
+        if not lacking or len(known) != 1 or lacking > _FEW * len(values):
+            return None
+        (name,) = known
+        detail = (
+            f"{count_of(lacking, 'region')} of {len(values):,} have no {attribute!r}: "
+            f"they are of the class {name!r}, as all others"
+        )
+        problems.add_note("unnamed class", path.name, detail)
+        return name
     name = _NO_ATTRIBUTE
     if isinstance(class_names, list | tuple) and len(class_names) == 1:
         return class_names[0]
@@ -351,10 +367,8 @@ def _only_class(attribute, class_names, path, problems):
     return name
 
 
-def _class_of(region, attribute, only_class):
+def _class_of(region, attribute):
     """The class of a region, or None."""
-    if only_class is not None:
-        return only_class
     value = dict_of(region.get("region_attributes")).get(attribute)
     if isinstance(value, dict):  # a check box: the options that are checked
         checked = [name for name, is_checked in value.items() if is_checked]
@@ -369,11 +383,11 @@ def _found(name, regions, attribute, only_class, locator, problems, masks):
     objects = Objects()
     for number, region in enumerate(regions):
         shape = dict_of(region.get("shape_attributes"))
-        kind, place = str(shape.get("name")), f"region {number}"
+        kind, place = _kind_of(shape), f"region {number}"
         if kind in _WITHOUT_BOX:
             problems.add("unread shape", name, f"{place}: {kind}")
             continue
-        box, label = _box_of(kind, shape), _class_of(region, attribute, only_class)
+        box, label = _box_of(kind, shape), only_class or _class_of(region, attribute)
         if box is None:
             detail = (
                 f"{place} needs a known shape with finite numbers. Received: {shape}"
@@ -419,6 +433,33 @@ def _box_of(kind, shape):
         return ellipse_box(center_x, center_y, radius, radius, 0)
     angle = number_of(shape.get("theta")) or 0.0  # radians
     return ellipse_box(*numbers, np.degrees(angle))
+
+
+_MAX_GAP = 0.1  # between the ends of a closed line, of the longer side of its box
+
+
+def _kind_of(shape):
+    """The name of a shape; a line that is drawn around something is a polygon."""
+    name = str(shape.get("name"))
+    points = _points(shape) if name == "polyline" else None
+    if points is None or len(points) < 4:
+        return name
+    *_, width, height = hull_box(points)
+    gap = np.abs(points[0] - points[-1]).max()
+    return "polygon" if gap <= _MAX_GAP * max(width, height) else name
+
+
+def _note_closed_lines(images, path, problems):
+    shapes = [
+        dict_of(region.get("shape_attributes"))
+        for _, regions in images
+        for region in regions
+    ]
+    lines = [shape for shape in shapes if shape.get("name") == "polyline"]
+    count = sum(_kind_of(shape) == "polygon" for shape in lines)
+    if count:
+        detail = f"{count_of(count, 'polyline')} of {len(lines):,} end where they begin"
+        problems.add_note("closed lines", path.name, detail)
 
 
 def _points(shape):

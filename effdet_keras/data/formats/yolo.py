@@ -29,6 +29,7 @@ from effdet_keras.data.formats.yolo_layout import (
     find_layout,
     has_labels,
     images_of,
+    longer_list,
     read_yaml,
     texts_of_boxes,
 )
@@ -138,7 +139,8 @@ def from_yolo(
         if table is not None
     ]
     classes = reading.named_classes(names, class_names)
-    why_unknown = functools.partial(_why_unknown, names, layout)
+    folders = dict.fromkeys(image.parent for image in images)
+    why_unknown = functools.partial(_why_unknown, names, layout, folders)
     return reading.make_dataset(
         found, classes, problems, source=source, why_unknown=why_unknown
     )
@@ -161,7 +163,7 @@ def _longer_names(names, class_names, used, source, problems):
     return asked
 
 
-def _why_unknown(names, layout, label):
+def _why_unknown(names, layout, folders, label):
     """Why a number is of no class; None of a name, which was not asked for.
 
     A file with fewer names than numbers is the most usual fault of an export.
@@ -172,10 +174,16 @@ def _why_unknown(names, layout, label):
     if not layout.names and not layout.names_of:
         return f"the number {label:g}: `class_names` has only {shown}"
     file = "the list of class names" if layout.yaml is None else repr(layout.yaml.name)
-    return (
+    text = (
         f"the number {label:g}: {file} has only {shown}. Add the others there, or pass "
-        "`class_names` with all of them"
+        "`class_names` with all of them, these first"
     )
+    longer = longer_list(folders, layout, label)
+    if longer is not None:
+        text += (
+            f". {str(longer)!r} has more names: if it is meant, replace {file} by it"
+        )
+    return text
 
 
 def _note_unlisted(images, layout, split, problems):

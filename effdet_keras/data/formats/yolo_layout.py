@@ -417,12 +417,24 @@ def _is_inside(layout, missing):
     )
 
 
-def _raise_missing(folder, value):
+def _raise_missing(folder, value, split=None, others=()):
     rule = "`from_yolo` expects a folder or a list of images for each split"
     place = value if _is_absolute(value) else str(folder / value)
-    raise MissingFolderError(
+    text = (
         f"{rule}. Received: {place!r}, and nothing below {str(folder)!r} has its ending"
     )
+    if others:
+        names = ", ".join(map(repr, others))
+        text += (
+            f". So the images of {split!r} are missing, and those of {names} are "
+            f"there: `load({str(folder)!r}, {others[0]!r})` reads them"
+        )
+    raise MissingFolderError(text)
+
+
+def _is_missing(layout, split):
+    """Whether a place of a split is a text, of which nothing is there."""
+    return any(isinstance(place, str) for place in layout.splits[split])
 
 
 def _note_of_moved(file, moved):
@@ -1002,7 +1014,8 @@ def images_of(layout: Layout, split: str, problems: Any) -> list[Any]:
     paths, others = [], collections.Counter()
     for place in layout.splits[split]:
         if isinstance(place, str):
-            _raise_missing(layout.folder, place)
+            others = [s for s in layout.splits if not _is_missing(layout, s)]
+            _raise_missing(layout.folder, place, split, others)
         if place in layout.label_files:
             paths.append(place)
         elif place.is_dir():
@@ -1498,6 +1511,13 @@ def find_names(places: Iterable[Any], folder: Any) -> tuple[tuple[str, ...], Any
         _usual_lists_in(folder.parent, _NAME_FILES[:2]),  # beyond the dataset
     )
     return next(lists, ((), None))
+
+
+def longer_list(folders: Iterable[Any], layout: Layout, number: float) -> Any:
+    """A file near folders of images that names the class of a number; or None."""
+    places = _label_places(folders, layout.label_folders)
+    lists = itertools.chain(*map(_lists_in, places))
+    return next((file for names, file in lists if len(names) > number), None)
 
 
 def _lists_in(folder):

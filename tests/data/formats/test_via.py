@@ -284,3 +284,39 @@ def test_copies_of_an_image_are_one_image(tmp_path, named):
     save_image(other, (30, 30))
     with pytest.raises(FileNotFoundError, match="2 images have that name"):
         from_via(file)
+
+
+LINE = {
+    "name": "polyline",
+    "all_points_x": [10, 30, 30, 10, 11],
+    "all_points_y": [5, 5, 15, 15, 6],
+}
+
+
+def test_a_line_that_ends_where_it_begins_is_an_outline(write):
+    open_line = LINE | {"all_points_y": [5, 5, 15, 15, 15]}
+    content = images(region(LINE, species="cat"), region(open_line, species="cat"))
+    with pytest.warns(UserWarning) as told:
+        dataset = from_via(write(content))
+    assert dataset.records[0].boxes_xywh.tolist() == [[10, 5, 20, 10]]
+    kinds = sorted(problem.kind for problem in dataset.problems)
+    assert kinds == ["closed lines", "unread shape"]
+    said = " ".join(str(warning.message) for warning in told)
+    assert "1 polyline of 2 end where they begin (read as outlines)" in said
+
+
+@pytest.mark.parametrize(
+    "others, is_read",
+    [(["cat"] * 9, True), (["cat", "dog"] * 5, False), (["cat"], False)],
+)
+def test_few_regions_without_a_class_are_of_the_only_one(write, others, is_read):
+    regions = [region(RECT, species=name) for name in others]
+    folder = write(images(*regions, region(RECT)))
+    if not is_read:
+        with pytest.raises(ValueError, match="needs one value of 'species'"):
+            from_via(folder)
+        return
+    with pytest.warns(UserWarning, match="1 region of 10 have no 'species': they are"):
+        dataset = from_via(folder)
+    assert dataset.records[0].labels.tolist() == [0] * 10
+    assert dataset.class_names == ("cat",)
