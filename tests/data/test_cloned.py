@@ -578,6 +578,25 @@ def test_of_two_folders_of_images_the_one_with_most_txt_files_is_read(tmp_path):
     assert loaded(tmp_path)[0] == {"train": ["a.jpg", "b.jpg"]}
 
 
+def test_a_second_pair_of_images_and_txt_files_is_told(tmp_path):
+    for number, name in enumerate(("old", "new"), start=1):
+        names = [f"{name}{i}" for i in range(number)]
+        yolo(tmp_path, name, f"{name}_label", names, classes=None)
+        put(tmp_path, f"{name}_label/classes.txt", text=f"{name} cat\n")
+    names, said = loaded(tmp_path)
+    assert names == {"train": ["new0.jpg", "new1.jpg"]}
+    assert load(tmp_path).class_names == ("new cat",)
+    assert "old' with the txt files of" in said and "old_label' are left out" in said
+
+
+def test_a_second_folder_of_xml_files_of_the_same_images_is_told(tmp_path):
+    put(tmp_path, "images/a.jpg")
+    for place in ("annotations", "by_hand"):
+        put(tmp_path, f"{place}/a.xml", text=VOC.format("a.jpg"))
+    said = loaded(tmp_path)[1]
+    assert "and not those of the same images in 'by_hand' (not read)" in said
+
+
 def test_a_list_for_a_test_beside_those_of_a_data_file_is_a_split(tmp_path):
     yolo(tmp_path, "obj", "obj", ["a", "b", "c"], classes=None)
     for name, image in (("train", "a"), ("valid", "b"), ("test", "c")):

@@ -116,6 +116,7 @@ def from_voc(
     stems = set(files)
     names = _names(folder, stems, split)
     _note_unlisted(folder, stems, split, problems)
+    _note_other_xml(folder, xml_dir, stems, split, problems)
     # The images are in the first folder with one that an xml file is named after.
     inner = {place.name.lower(): place for place in visible_folders(folder)} | {
         "": folder
@@ -300,6 +301,25 @@ def _note_unlisted(folder, stems, split, problems):
             f"read, such as {left[0]!r}"
         )
         problems.add("unlisted images", folder, detail)
+
+
+def _note_other_xml(folder, xml_dir, stems, split, problems):
+    """Tells, at the split to train on, of other xml files of the same images."""
+    if split is not None and split != first_to_train_on(_splits_of(folder)):
+        return
+    used = (xml_dir, *xml_dir.parents)
+    others = []
+    for place in visible_folders(folder):
+        files = [] if place in used else visible_files(place, ".xml")
+        is_of_same = any(file.stem in stems for file in files)
+        if is_of_same and split_in_name(place.name) is None and _has_voc(files):
+            others.append(place)
+    if others:
+        detail = (
+            f"the xml files of {str(xml_dir)!r} are read, and not those of the same "
+            f"images in {', '.join(repr(place.name) for place in others)}"
+        )
+        problems.add_note("repeated annotation file", folder.name, detail)
 
 
 def _name_in(line, stems):

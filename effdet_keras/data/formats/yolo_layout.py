@@ -708,7 +708,7 @@ def _parts_layout(path):
     if not any(folder.name.lower() in ("labels", "labeltxt") for folder in labels):
         labels = [folder for folder in labels if _has_labels(folder)]
     images = [f for f in images if _has_image(f) or f.name == "images"]
-    pairs = {}
+    pairs, notes = {}, ()
     if labels and not images:  # of any name, if their files have the same names
         labels = [folder for folder in labels if not _has_own_images(folder)]
         others = [folder for folder in folders if folder not in labels]
@@ -717,13 +717,14 @@ def _parts_layout(path):
             for folder in others
             for label in labels
         }
-        pairs = {folder: label for (folder, label), n in counts.items() if n}
-        images = [max(counts, key=counts.get)[0]] if pairs else []
+        counts = {pair: count for pair, count in counts.items() if count}
+        if counts:
+            pairs, notes = _largest_pair(counts)
+            images = list(pairs)
     if not images or not labels:
         return None
     images.sort(key=lambda folder: folder.name != "images")
     folder = images[0]
-    pairs = {folder: pairs[folder]} if pairs else {}
     inner, files = names_in(folder)
     splits = splits_in_names(inner)
     beside = [name for name in files if name.lower().endswith(IMAGE_SUFFIXES)]
@@ -737,9 +738,18 @@ def _parts_layout(path):
         ]
         names = _split_names([*splits, *others])
         places = {name: [folder / place] for place, name in names.items()}
-        notes = (_note_of_beside(folder, beside, list(names)),) if beside else ()
+        notes += (_note_of_beside(folder, beside, list(names)),) if beside else ()
         return Layout(path, places, notes=notes, label_folders=pairs)
-    return Layout(path, {reading.ONE_SPLIT: [folder]}, label_folders=pairs)
+    one = {reading.ONE_SPLIT: [folder]}
+    return Layout(path, one, notes=notes, label_folders=pairs)
+
+
+def _note_of_other_pair(images, labels):
+    detail = (
+        f"the images of {str(images)!r} with the txt files of {str(labels)!r} are left "
+        "out: put both into a folder of their own"
+    )
+    return ("images beside splits", str(images), detail)
 
 
 def _note_of_beside(folder, images, splits):
@@ -897,6 +907,7 @@ def _pair_layout(path):
     if not any(visible_files(folder, ".txt") for folder in folders):
         return None
     names = {folder: _images_and_texts(folder) for folder in folders}
+    counts = {}
     for folder, labels in itertools.permutations(folders, 2):
         own, texts = names[labels]
         same = names[folder][0] & texts
@@ -905,9 +916,24 @@ def _pair_layout(path):
         if not 2 * len(same) > len(texts):
             continue
         if _are_labels([labels / f"{name}.txt" for name in sorted(same)]):
-            splits = {reading.ONE_SPLIT: [folder]}
-            return Layout(path, splits, label_folders={folder: labels})
-    return None
+            counts[folder, labels] = len(same)
+    if not counts:
+        return None
+    pairs, notes = _largest_pair(counts)
+    (folder,) = pairs
+    return Layout(path, {reading.ONE_SPLIT: [folder]}, notes=notes, label_folders=pairs)
+
+
+def _largest_pair(counts):
+    """The folders of images and of txt files with most in common, and notes of others.
+
+    Returns:
+        Dict of the one folder to the other; and a note of each pair of two more.
+    """
+    pairs = dict([max(counts, key=counts.get)])
+    used = {*pairs, *pairs.values()}
+    others = [pair for pair in counts if used.isdisjoint(pair)]
+    return pairs, tuple(_note_of_other_pair(*pair) for pair in others)
 
 
 def _inner_layout(path):
