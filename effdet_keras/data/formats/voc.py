@@ -307,7 +307,7 @@ def _note_other_xml(folder, xml_dir, stems, split, problems):
     """Tells, at the split to train on, of other xml files of the same images."""
     if split is not None and split != first_to_train_on(_splits_of(folder)):
         return
-    used = (xml_dir, *xml_dir.parents)
+    used = (xml_dir, xml_dir.parent)
     others = []
     for place in visible_folders(folder):
         files = [] if place in used else visible_files(place, ".xml")

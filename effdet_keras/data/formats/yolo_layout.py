@@ -330,20 +330,29 @@ def _own_folder(place, split, root):
     """
     if isinstance(place, str) or not place.is_dir():
         return None
-    around = [outer for outer in (place, *place.parents) if root in outer.parents]
-    named = [outer for outer in around if role_of_split(outer.name) is not None]
-    if split_folders(place):
-        outer, inner = place, ""
-    elif named:
-        outer, inner = named[0].parent, "/".join(place.parts[len(named[0].parts) :])
-    else:
-        return None
+    outer, inner = place, ""
+    if not split_folders(place):
+        named = _folder_of_a_split(place, root)
+        if named is None:
+            return None
+        outer, inner = named.parent, "/".join(place.parts[len(named.parts) :])
     for other, folder in split_folders(outer).items():
         own = folder / inner
         is_of_split = role_of_split(other) == role_of_split(split) and own.is_dir()
         layout = Layout(own, {split: [own]})
         if is_of_split and _has_image(own) and has_labels(layout):
             return own
+    return None
+
+
+def _folder_of_a_split(place, root):
+    """The folder around a place in `root` that is called after a split, or None."""
+    if place.parts[: len(root.parts)] != root.parts:
+        return None
+    while place != root:
+        if role_of_split(place.name) is not None:
+            return place
+        place = place.parent
     return None
 
 
