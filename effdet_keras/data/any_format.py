@@ -8,8 +8,10 @@ import dataclasses
 import functools
 import gc
 import glob
+import itertools
 import os
 import pathlib
+import re
 import warnings
 from collections.abc import Callable, Mapping
 
@@ -68,6 +70,7 @@ from effdet_keras.data.formats.via import via_readers
 from effdet_keras.data.formats.voc import voc_readers, write_voc
 from effdet_keras.data.formats.yolo import write_yolo, yolo_readers
 from effdet_keras.data.formats.yolo_layout import find_layout
+from effdet_keras.data.near_duplicates import hash_images
 from effdet_keras.data.problems import MissingImageError, Problem
 from effdet_keras.data.record import concat_field, count_unusable
 from effdet_keras.data.shared_images import is_copy, shared_images
@@ -534,40 +537,61 @@ def _without_whole(splits, found):
 
 
 # Formats of which an image that no annotation names is not read; others tell of it.
-_WITH_LISTS = ("coco", "csv", "cvat", "labelme", "via", "create_ml", "keras_txt")
+_WITHOUT_NEGATIVES = (
+    "coco",
+    "csv",
+    "cvat",
+    "labelme",
+    "via",
+    "create_ml",
+    "keras_txt",
+)
 
 
 def _tell_of_unlisted(splits, found):
     """The splits, with a warning and a problem of images beside theirs.
 
     These are images in the folders of those that were read, of which no annotation is.
+    One that is called after an image that was read, such as `a_mask.png`, is none.
     """
-    if found.format not in _WITH_LISTS or is_remote(found.root):
+    if found.format not in _WITHOUT_NEGATIVES or is_remote(found.root):
         return splits
+    real = functools.cache(os.path.realpath)
     names = collections.defaultdict(set)  # that were read, in each folder
     for dataset in splits.values():
         for record in dataset.records:
             if isinstance(record.image, str) and not is_remote(record.image):
                 folder, name = os.path.split(record.image)
-                names[folder].add(name)
-    left = [
-        os.path.join(folder, name)
-        for folder, known in names.items()
-        for name in names_in(pathlib.Path(folder))[1]
-        if name not in known and name.lower().endswith(IMAGE_SUFFIXES)
-    ]
+                names[real(folder)].add(name)
+    left = []
+    for folder, known in names.items():
+        beside = [
+            name
+            for name in names_in(pathlib.Path(folder))[1]
+            if name not in known and name.lower().endswith(IMAGE_SUFFIXES)
+        ]
+        stems = {name.rpartition(".")[0] for name in known} if beside else ()
+        left += [os.path.join(folder, n) for n in beside if not _is_derived(n, stems)]
     if not left:
         return splits
     count = sum(map(len, names.values())) + len(left)
+    verb = "is" if len(left) == 1 else "are"
     text = (
-        f"{len(left):,} of {count_of(count, 'image')} are not read: no annotation of "
-        f"{', '.join(map(repr, splits))} is of them, such as {left[0]!r}"
+        f"{len(left):,} of {count_of(count, 'image')} {verb} not read, because no "
+        f"annotation of {', '.join(map(repr, splits))} names it, such as {left[0]!r}"
     )
     warnings.warn(f"{os.fspath(found.path)!r}: {text}", stacklevel=3)
     first = first_to_train_on(splits)
     problem = Problem("unlisted images", os.path.dirname(left[0]), text)
     records, problems = splits[first].records, splits[first].problems
     return splits | {first: splits[first]._with(records, problems=(*problems, problem))}
+
+
+def _is_derived(name, stems):
+    """Whether a name begins with that of another image, and goes on after it."""
+    stem = name.rpartition(".")[0]
+    ends = (match.start() for match in re.finditer(r"[_\-. ]", stem))
+    return stem in stems or any(stem[:end] in stems for end in ends)
 
 
 _FEW_BOXES = 10
@@ -581,13 +605,15 @@ def _tell_of_other_classes(splits, source):
     train = first_to_train_on(splits)
     if role_of_split(train) != "train" or len(splits) < 2:
         return
-    labels = {s: concat_field(d.records, "labels").tolist() for s, d in splits.items()}
-    classes = {s: set(of) for s, of in labels.items() if len(of) >= _FEW_BOXES}
+    classes = {}  # that each split has boxes of, in lower case
+    for name, dataset in splits.items():
+        labels = concat_field(dataset.records, "labels").tolist()
+        if len(labels) >= _FEW_BOXES:
+            classes[name] = {dataset.class_names[i].casefold() for i in set(labels)}
     of_train = classes.get(train, set())
     others = [s for s, of in classes.items() if of_train and of.isdisjoint(of_train)]
     if others:
-        names = splits[train].class_names
-        there, here = (names[min(classes[name])] for name in (others[0], train))
+        there, here = min(classes[others[0]]), min(of_train)
         warnings.warn(
             f"{os.fspath(source)!r}: no class of {', '.join(map(repr, others))} is in "
             f"{train!r} (as {there!r} there and {here!r} here): they may be other "
@@ -852,33 +878,62 @@ def _find_in(path, formats):
 
 
 def _find_parts(folder, formats):
-    """A reader for each format in which folders in a folder are parts of one split.
+    """A reader for each format in which the folders in a folder are one split.
 
-    YOLO's own reader knows such folders: the numbers of its classes may be of each.
+    Every folder with images is one of that format, without splits. YOLO's own reader
+    knows such folders: the numbers of its classes may be those of each.
     """
-    formats = [name for name in formats if name != "yolo"]
-    parts, divided = collections.defaultdict(list), set()
     places = visible_folders(folder)
     if len(places) > _MAX_FOLDERS:  # of classes, as for classification
         return {}
+    formats = [name for name in formats if name != "yolo"]
+    with_images, parts = set(), collections.defaultdict(dict)
     for place in places:
         if place.name.lower() in NO_DATA_FOLDERS:
             continue
+        if _count_images(place):
+            with_images.add(place)
         for source in _find_own(place, formats)[0]:
-            parts[source.format] += source.readers.values()
-            if len(source.readers) > 1:
-                divided.add(source.format)
+            if len(source.readers) == 1:
+                (parts[source.format][place],) = source.readers.values()
     return {
-        format: functools.partial(_read_joined, reads)
-        for format, reads in parts.items()
-        if format not in divided
+        format: functools.partial(_read_joined, readers)
+        for format, readers in parts.items()
+        if with_images <= readers.keys()
     }
 
 
 def _read_joined(readers, **options):
-    """One dataset of what several readers read."""
-    first, *others = _read_splits(dict(enumerate(readers)), **options).values()
+    """One dataset of the parts of a split, by their folders.
+
+    Raises:
+        ValueError: If two have the same images, as versions of one dataset.
+    """
+    parts = _read_splits(readers, **options)
+    for (one, first), (other, second) in itertools.combinations(parts.items(), 2):
+        if _are_versions(first.records, second.records):
+            raise InvalidValueError(
+                f"{str(one)!r} and {str(other)!r} have images of the same names that "
+                "look alike: they are no parts of one dataset. Pass the folder of one"
+            )
+    names = ", ".join(repr(place.name) for place in parts)
+    print(f"  {str(next(iter(parts)).parent)!r} is read from the folders {names}")
+    first, *others = parts.values()
     return first.concatenate(*others)
+
+
+def _are_versions(one, other):
+    """Whether most images of equal names, of two lists of records, look alike."""
+    by_name = {record.name.rpartition("/")[2]: record for record in one}
+    names = (record.name.rpartition("/")[2] for record in other)
+    pairs = [(by_name[n], r) for n, r in zip(names, other) if n in by_name]
+    if 2 * len(pairs) <= min(len(one), len(other)):
+        return False
+    pairs = pairs[:: len(pairs) // _COMPARED + 1]
+    count = len(pairs)
+    hashes = hash_images([record for records in zip(*pairs) for record in records])
+    alike = hashes.are_alike(range(count), range(count, 2 * count))
+    return 2 * int(np.sum(alike)) > count
 
 
 def _find_own(path, formats):

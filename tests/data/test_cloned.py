@@ -4,9 +4,12 @@ Each is a small copy of what a public repository has.
 """
 
 import json
+import shutil
 import zipfile
 
+import numpy as np
 import pytest
+from PIL import Image
 from support.cloned_files import (
     CSV,
     ROW,
@@ -35,25 +38,30 @@ def voc(folder, *names, lists=(), sets="ImageSets/Main"):
 
 
 def test_images_without_a_row_in_roboflows_csv_are_images_without_objects(tmp_path):
-    put(tmp_path, *(f"train/{name}.jpg" for name in "abc"))
-    text = f"{CSV}b.jpg,40,20,cat,1,2,12,13\n\n"  # its export has empty lines instead
-    put(tmp_path, "train/_annotations.csv", text=text)
+    put(tmp_path, *(f"train/{name}_jpg.rf.0a.jpg" for name in "abc"), "train/logo.png")
+    row = "b_jpg.rf.0a.jpg,40,20,cat,1,2,12,13\n"
+    put(tmp_path, "train/_annotations.csv", text=f"{CSV}{row}\n\n")  # for the others
     names, said = loaded(tmp_path)
-    assert names == {"train": ["b.jpg", "a.jpg", "c.jpg"]}
-    assert "2 of 3 images have no row" in said and "'a.jpg'" in said
+    assert names == {"train": [f"{name}_jpg.rf.0a.jpg" for name in "bac"]}
+    assert "2 of 3 images have no row" in said and "'a_jpg.rf.0a.jpg'" in said
+    assert "1 of 4 images is not read" in said and "logo.png" in said
     dataset = load(tmp_path)
     assert [len(record.labels) for record in dataset.records] == [1, 0, 0]
     assert [problem.kind for problem in dataset.problems] == ["images without a row"]
+    for path in ("train/", "C:\\\\pets\\\\train\\\\", "./"):  # they are the same images
+        put(tmp_path, "train/_annotations.csv", text=f"{CSV}{path}{row}")
+        assert len(load(tmp_path)) == 3
 
 
 @pytest.mark.parametrize("name", ["labels.csv", "labels.json"])
 def test_images_that_no_annotation_names_are_counted(tmp_path, name):
     put(tmp_path, "images/a.jpg", "images/b.jpg", "images/c.jpg")
+    put(tmp_path, "images/a_mask.png")
     rows = f"{CSV}a.jpg,40,20,cat,1,2,12,13\n"
     put(tmp_path, name, text=rows if name.endswith(".csv") else coco("a.jpg"))
     names, said = loaded(tmp_path)
     assert names == {"train": ["a.jpg"]}
-    assert "2 of 3 images are not read: no annotation of 'train' is of them" in said
+    assert "2 of 3 images are not read, because no annotation of 'train'" in said
     (dataset,) = load_splits(tmp_path).values()
     assert [problem.kind for problem in dataset.problems] == ["unlisted images"]
     assert "are not read" not in loaded(tmp_path, on_error="skip")[1]
@@ -597,18 +605,18 @@ def test_a_second_folder_of_xml_files_of_the_same_images_is_told(tmp_path):
     assert "and not those of the same images in 'by_hand' (not read)" in said
 
 
-def test_a_list_for_a_test_beside_those_of_a_data_file_is_a_split(tmp_path):
+def test_a_list_for_a_test_beside_those_of_a_data_file_is_told(tmp_path):
     yolo(tmp_path, "obj", "obj", ["a", "b", "c"], classes=None)
     for name, image in (("train", "a"), ("valid", "b"), ("test", "c")):
         put(tmp_path, f"{name}.txt", text=f"obj/{image}.jpg\n")
     put(tmp_path, "obj.names", text="cat\n")
     text = "classes = 1\ntrain = train.txt\nvalid = valid.txt\nnames = obj.names\n"
     put(tmp_path, "obj.data", text=text)
-    expected = {"train": ["a.jpg"], "valid": ["b.jpg"], "test": ["c.jpg"]}
-    assert loaded(tmp_path) == (expected, "")
+    names, said = loaded(tmp_path)
+    assert names == {"train": ["a.jpg"], "valid": ["b.jpg"]}
+    assert "Add `test = test.txt` to read it" in said
     put(tmp_path, "obj.data", text=text.replace("valid.txt", "test.txt"))
-    expected = {"train": ["a.jpg"], "valid": ["c.jpg"]}
-    assert loaded(tmp_path)[0] == expected  # not the same list twice
+    assert "to read it" not in loaded(tmp_path)[1]
 
 
 @pytest.mark.parametrize("named", ["train/images", "images"])
@@ -618,12 +626,17 @@ def test_one_folder_for_several_splits_has_a_folder_for_each(tmp_path, named):
         if named == "images":
             images, labels = f"images/{split}", f"labels/{split}"
         yolo(tmp_path, images, labels, [split[0]], classes=None)
-    text = f"path: /home/me/pets\ntrain: {named}\nval: {named}\nnames: [cat]\n"
+    text = f"train: {named}\nval: {named}\nnames: [cat]\n"
     put(tmp_path, "data.yaml", text=text)
     names, said = loaded(tmp_path)
-    assert names == {"train": ["t.jpg"], "val": ["v.jpg"], "test": ["t.jpg"]}
+    assert names == {"train": ["t.jpg"], "val": ["v.jpg"]}
     assert "for several splits" in said and "is read for 'val'" in said
-    assert "names no test" in said
+    assert "and no split of 'data.yaml' names it: not read" in said
+    put(tmp_path, "data.yaml", text=text.replace(f"val: {named}", "val: test/images"))
+    if named == "train/images":  # a test that is the validation
+        names, said = loaded(tmp_path)
+        assert names == {"train": ["t.jpg"], "val": ["t.jpg"]}
+        assert "names it" not in said
 
 
 def test_one_folder_for_several_splits_stays_where_there_is_no_other(tmp_path):
@@ -646,6 +659,65 @@ def test_lists_beside_the_folders_of_a_voc_dataset(tmp_path):
     assert loaded(tmp_path) == ({"test": ["c.jpg"], "train": ["b.jpg", "a.jpg"]}, "")
 
 
+@pytest.mark.parametrize(
+    "lists",
+    [
+        {"train": "ab", "test": "x"},  # of other images
+        {"train": "a", "test": "b"},  # of few of the images
+        {"train": "abc", "test": "c"},  # of one image in both
+        {"cat_train": "ab", "cat_val": "c", "dog_train": "bc", "dog_val": "a"},
+        {"how_to_train": ["a first", "b then"], "how_to_test": ["c at last"]},
+        {"trainval": "ab", "test": "c"},
+    ],
+)
+def test_txt_files_beside_a_voc_dataset_that_are_no_lists_of_splits(tmp_path, lists):
+    for name in "abcde":
+        put(tmp_path, f"images/{name}.jpg")
+        put(tmp_path, f"annotations/{name}.xml", text=VOC.format(f"{name}.jpg"))
+    for name, lines in lists.items():
+        put(tmp_path, f"{name}.txt", text="\n".join(lines))
+    assert loaded(tmp_path)[0] == {"train": [f"{name}.jpg" for name in "abcde"]}
+
+
+def test_xml_files_of_two_annotators_are_not_joined(tmp_path):
+    put(tmp_path, "JPEGImages/a.jpg", "JPEGImages/b.jpg")
+    for who in ("alice", "bob"):
+        for name in "ab":
+            put(
+                tmp_path,
+                f"Annotations/{who}/{name}.xml",
+                text=VOC.format(f"{name}.jpg"),
+            )
+    names, _ = loaded(tmp_path)
+    assert names == {"train": ["a.jpg", "b.jpg"]}
+
+
+def test_an_xml_file_has_the_image_of_its_folder(tmp_path):
+    voc_in_folders(tmp_path, "cam1/0", "cam2/1", images="images")
+    put(tmp_path, "images/cam1/1.jpg", "images/cam2/0.jpg")
+    expected = ["images/cam1/0.jpg", "images/cam2/1.jpg"]
+    assert paths(load(tmp_path), tmp_path) == expected
+
+
+def test_versions_of_the_same_images_are_not_joined(tmp_path):
+    rng = np.random.default_rng(0)
+    for name in ("train/v1/a", "train/v1/b", "val/c"):
+        labelme(tmp_path, name)
+        pixels = rng.integers(0, 255, (20, 40, 3), "uint8")
+        Image.fromarray(pixels).save(tmp_path / f"{name}.jpg")
+    shutil.copytree(tmp_path / "train/v1", tmp_path / "train/v2")
+    with pytest.raises(ValueError, match="look alike: they are no parts of one"):
+        load_splits(tmp_path)
+
+
+def test_a_part_of_a_split_in_another_format_is_not_left_out(tmp_path):
+    labelme(tmp_path, "train/0/a", "val/0/c")
+    put(tmp_path, "train/1/b.jpg")
+    put(tmp_path, "train/1/b.xml", text=VOC.format("b.jpg"))
+    with pytest.raises(ValueError, match="datasets of different images"):
+        load_splits(tmp_path)
+
+
 def test_a_list_of_images_whose_txt_files_are_beside_copies(tmp_path):
     yolo(tmp_path, "obj", "obj", ["a", "b", "c"], classes=None)
     put(tmp_path, "obj.names", text="cat\n")
@@ -657,7 +729,19 @@ def test_a_list_of_images_whose_txt_files_are_beside_copies(tmp_path):
     names, said = loaded(tmp_path)
     assert names == {"train": ["a.jpg", "b.jpg"], "valid": ["c.jpg"]}
     (valid,) = load(tmp_path, "valid").records
-    assert len(valid.labels) == 1 and "a copy that has one" in said
+    assert len(valid.labels) == 1 and "copies are read that have one beside" in said
+    put(tmp_path, "test/c.jpg", color="white")  # another image is no copy
+    (valid,) = load(tmp_path, "valid").records
+    assert len(valid.labels) == 0
+
+
+def test_a_negative_of_a_list_is_no_copy_of_another_image(tmp_path):
+    yolo(tmp_path, "one", "one", ["0", "1"], classes="cat")
+    put(tmp_path, "two/0.jpg", "two/1.jpg")
+    lines = "".join(f"{folder}/{i}.jpg\n" for folder in ("one", "two") for i in (0, 1))
+    put(tmp_path, "train.txt", text=lines)
+    expected = ["one/0.jpg", "one/1.jpg", "two/0.jpg", "two/1.jpg"]
+    assert paths(load(tmp_path), tmp_path) == expected
 
 
 def test_the_class_names_beside_the_txt_files_come_first(tmp_path):

@@ -64,9 +64,10 @@ def from_csv(
 
     A row without a box stands for an image without objects. Where it has a class, such
     as "background" or "No finding", that is none of the classes, and a note counts such
-    rows. So do images beside Roboflow's `_annotations.csv` that have no row, with a
-    warning. Cells may be separated by commas, semicolons (then numbers may have decimal
-    commas) or tabs, and the file may be in UTF-8, UTF-16 or UTF-32.
+    rows. Images beside Roboflow's `_annotations.csv` that have no row are images
+    without objects too, and a warning counts them. Cells may be separated by commas,
+    semicolons (then numbers may have decimal commas) or tabs, and the file may be in
+    UTF-8, UTF-16 or UTF-32.
 
     Args:
         path: path of the csv file.
@@ -170,13 +171,17 @@ _ROBOFLOW = "_annotations"  # the name of Roboflow's files, one in each split's 
 def _without_rows(path, groups, problems):
     """The images beside a file of Roboflow that have no row in it, with no rows each.
 
-    The export has no row for an image without objects; its other formats name it.
+    The export has no row for an image without objects; its other formats name it. They
+    are known by Roboflow's names, such as `a_jpg.rf.0a1b.jpg`.
     """
     images = visible_files(path.parent, *IMAGE_SUFFIXES)
-    names = [image.name for image in images if image.name not in groups]
+    images = [image for image in images if ".rf." in image.name]
+    known = {name.replace("\\", "/").rpartition("/")[2].lower() for name in groups}
+    names = [image.name for image in images if image.name.lower() not in known]
     if names:
+        verb = "has" if len(names) == 1 else "have"
         detail = (
-            f"{len(names):,} of {count_of(len(images), 'image')} have no row in "
+            f"{len(names):,} of {count_of(len(images), 'image')} {verb} no row in "
             f"{str(path)!r}, such as {names[0]!r}, and count as images without objects"
         )
         problems.add("images without a row", path.parent, detail)

@@ -164,7 +164,8 @@ _TAG = re.compile(rb"<([A-Za-z_][\w.:-]*)")
 
 def _describe_xml(file):
     known = "tags", _KNOWN_TAGS
-    tags = dict.fromkeys(tag.decode() for tag in _TAG.findall(head_of(file, 4096)))
+    head = head_of(file, 4096).replace(b"\0", b"")  # of UTF-16
+    tags = dict.fromkeys(tag.decode() for tag in _TAG.findall(head))
     return f"has the tags {_listed(tags)}" if tags else "has no tags", known
 
 
@@ -225,8 +226,10 @@ def _hidden_annotations(folder):
     names = names_in(folder)[1]
     if not any(name.lower().endswith(IMAGE_SUFFIXES) for name in names):
         return []
-    hidden = folder.glob(".*.json")
-    return sorted(file.name for file in hidden if _LIKELY.search(file.name))
+    hidden = sorted(
+        file.name for file in folder.glob(".[!.]*.json")
+    )  # visible in no list
+    return [n for n in hidden if _LIKELY.search(n) and not n.startswith("._")]
 
 
 def _cure_of(file):

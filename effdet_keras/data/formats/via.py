@@ -67,7 +67,7 @@ def from_via(
 
     Reads the annotations of versions 1 and 2: rectangles, circles, ellipses and
     outlines (`polygon`), of which all become the upright box around them, and so do
-    lines that end where they begin, with a note. Points and other lines are left out,
+    lines that close, with a note. Points and other lines are left out,
     with a warning. A region's class is the value of one of its attributes; of a check
     box, the one that is checked.
 
@@ -347,15 +347,23 @@ _FEW = 0.2  # of the regions, which may lack a class where all others have the s
 def _only_class(images, attribute, class_names, path, problems):
     """The class of all regions, where few have no value or none has an attribute."""
     if attribute is not None:
-        values = [_class_of(region, attribute) for _, r in images for region in r]
+        boxes = [
+            region
+            for _, regions in images
+            for region in regions
+            if _kind_of(dict_of(region.get("shape_attributes"))) not in _WITHOUT_BOX
+        ]
+        values = [_class_of(region, attribute) for region in boxes]
+        lacking = [r for r, value in zip(boxes, values) if value is None]
         known = set(values) - {None}
-        lacking = values.count(None)
-        if not lacking or len(known) != 1 or lacking > _FEW * len(values):
+        are_few = 0 < len(lacking) <= _FEW * len(values)
+        if not are_few or len(known) != 1 or any(map(_has_attributes, lacking)):
             return None
         (name,) = known
+        verb = "has" if len(lacking) == 1 else "have"
         detail = (
-            f"{count_of(lacking, 'region')} of {len(values):,} have no {attribute!r}: "
-            f"they are of the class {name!r}, as all others"
+            f"{len(lacking):,} of {count_of(len(values), 'region')} {verb} no "
+            f"{attribute!r}, and the class {name!r} of all others"
         )
         problems.add_note("unnamed class", path.name, detail)
         return name
@@ -365,6 +373,10 @@ def _only_class(images, attribute, class_names, path, problems):
     detail = f"no region has an attribute: all are of the class {name!r}"
     problems.add_note("unnamed class", path.name, detail)
     return name
+
+
+def _has_attributes(region):
+    return any(map(bool, dict_of(region.get("region_attributes")).values()))
 
 
 def _class_of(region, attribute):
@@ -435,7 +447,7 @@ def _box_of(kind, shape):
     return ellipse_box(*numbers, np.degrees(angle))
 
 
-_MAX_GAP = 0.1  # between the ends of a closed line, of the longer side of its box
+_MAX_GAP = 0.1  # between the ends of a closed line, of the mean side of its box
 
 
 def _kind_of(shape):
@@ -446,7 +458,7 @@ def _kind_of(shape):
         return name
     *_, width, height = hull_box(points)
     gap = np.abs(points[0] - points[-1]).max()
-    return "polygon" if gap <= _MAX_GAP * max(width, height) else name
+    return "polygon" if gap < _MAX_GAP * (width + height) / 2 else name
 
 
 def _note_closed_lines(images, path, problems):
@@ -458,7 +470,7 @@ def _note_closed_lines(images, path, problems):
     lines = [shape for shape in shapes if shape.get("name") == "polyline"]
     count = sum(_kind_of(shape) == "polygon" for shape in lines)
     if count:
-        detail = f"{count_of(count, 'polyline')} of {len(lines):,} end where they begin"
+        detail = f"{count} of {count_of(len(lines), 'polyline')} close, or nearly so"
         problems.add_note("closed lines", path.name, detail)
 
 

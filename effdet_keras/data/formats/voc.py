@@ -5,6 +5,7 @@ from __future__ import annotations
 import codecs
 import collections
 import functools
+import itertools
 import json
 import os
 import pathlib
@@ -21,6 +22,7 @@ from effdet_keras.data.dataset import DetectionDataset, count_of
 from effdet_keras.data.formats import reading, writing
 from effdet_keras.data.formats.dataset_files import (
     first_to_train_on,
+    role_of_split,
     split_in_name,
     split_word_in,
     splits_in_names,
@@ -123,8 +125,10 @@ def from_voc(
     }
     places = [*(inner[name] for name in _IMAGE_FOLDERS if name in inner), xml_dir]
     is_deep = any(file.parent != xml_dir for file in files.values())
-    listed = ((place, _images(place, is_deep)) for place in places)
-    named = (pair for pair in listed if not stems.isdisjoint(pair[1]))
+    images_of = _images_in_folders if is_deep else _images
+    listed = ((place, images_of(place)) for place in places)
+    keys = stems | {f"{file.parent.name}/{file.stem}" for file in files.values()}
+    named = (pair for pair in listed if not keys.isdisjoint(pair[1]))
     image_dir, images = next(named, (places[0], {}))
     shift = 1.0 if one_based else 0.0
     found = for_each(
@@ -160,23 +164,38 @@ def _image_sets(folder):
 
 
 def _lists_beside(folder):
-    """Lists of names of images, as `pet_train.txt`, beside the folders of a dataset."""
+    """Lists of names of images, as `pet_train.txt`, beside the folders of a dataset.
+
+    Any txt file may have numbers or words in its lines, so these are lists only where
+    all together have most images, none of them in two, and one is for training.
+    """
     files = {path.stem: path for path in visible_files(folder, ".txt")}
     files = {stem: path for stem, path in files.items() if split_word_in(stem)}
-    xml_dir = _find_xml_dir(folder) if files else None
+    xml_dir = _find_xml_dir(folder) if len(files) > 1 else None
     if xml_dir is None:
         return {}
     known = set(_by_name(_xml_files(xml_dir)))
     lists = {}  # of each list of names, the first file that has it
     for path in files.values():
         try:
-            names = _names_in_list(path, known)
+            lines = filter(None, map(str.strip, read_text(path).splitlines()))
+            names = [_name_in_line(line) for line in lines]
         except (ValueError, OSError):  # no text
             continue
-        if not known.isdisjoint(names[:_LOOKED_AT]):
+        if names and known.issuperset(names):
             lists.setdefault(tuple(names), path)
     splits = splits_in_names(path.stem for path in lists.values())
-    return {splits[p.stem]: p for p in lists.values() if p.stem in splits}
+    sets = {splits[p.stem]: p for p in lists.values() if p.stem in splits}
+    listed = [name for names, p in lists.items() if p.stem in splits for name in names]
+    is_whole = len(listed) == len(set(listed)) and 2 * len(listed) > len(known)
+    has_train = any(role_of_split(split) == "train" for split in sets)
+    return sets if is_whole and has_train and len(sets) > 1 else {}
+
+
+def _name_in_line(line):
+    """The name of an image in a line that has its name or its path, and no more."""
+    path = pathlib.PurePosixPath(line.replace("\\", "/"))
+    return path.stem if path.suffix.lower() in IMAGE_SUFFIXES else line
 
 
 def _splits_of(folder):
@@ -207,9 +226,23 @@ def _find_xml_dir(folder):
         place = inner.get(first, folder if not first else None)
         if place is not None:
             places.append(place / rest if rest else place)
-    own = [p for p in places if _has_voc(visible_files(p, ".xml"))]
-    deep = (p for p in places if p != folder and _has_voc(_xml_files(p)))
-    return own[0] if own else next(deep, None)
+    own = (place for place in places if _has_voc(visible_files(place, ".xml")))
+    deep = (
+        place
+        for place in places
+        if place != folder
+        and _has_voc(_xml_files(place))
+        and _have_own_images(folder, place)
+    )
+    return next(itertools.chain(own, deep), None)
+
+
+def _have_own_images(folder, xml_dir):
+    """Whether xml files of one name, in two folders, are not of one image."""
+    twins = {name for name in _by_name(_xml_files(xml_dir)) if "/" in name}
+    return not twins or any(
+        twins <= _images_in_folders(place).keys() for place in visible_folders(folder)
+    )
 
 
 def _xml_files(folder):
@@ -237,6 +270,7 @@ _LOOKED_AT = 20  # xml files of a folder
 _OBJECT_TAG = re.compile(rb"<(?:\w+:)?(?:object|bndbox)[\s>]", re.IGNORECASE)
 _ROOT_TAG = re.compile(rb"<(?:\w+:)?annotation[\s>]", re.IGNORECASE)
 _ANY_TAG = re.compile(rb"<\w")
+_COMMENT = re.compile(rb"<!--.*?-->", re.DOTALL)
 
 
 def _has_voc(files):
@@ -252,6 +286,7 @@ def _is_voc(path):
     text = path.read_bytes().replace(b"\0", b"")
     if _OBJECT_TAG.search(text):
         return True
+    text = _COMMENT.sub(b"", text)
     root = _ANY_TAG.search(text)  # of an image without objects
     return root is not None and bool(_ROOT_TAG.match(text, root.start()))
 
@@ -334,11 +369,14 @@ def _name_in(line, stems):
     return next((name for name in known if name in stems), first)
 
 
-def _images(image_dir, is_deep):
-    """The path of each image by its name without suffix; with its folder, if deep."""
+def _images(image_dir):
+    """The path of each image by its name without suffix."""
+    return {path.stem: path for path in visible_files(image_dir, *IMAGE_SUFFIXES)}
+
+
+def _images_in_folders(image_dir):
+    """As `_images`, with those of the folders in it, also by "folder/name"."""
     images = visible_files(image_dir, *IMAGE_SUFFIXES)
-    if not is_deep:
-        return {path.stem: path for path in images}
     for place in visible_folders(image_dir):
         images += visible_files(place, *IMAGE_SUFFIXES)
     by_folder = {f"{path.parent.name}/{path.stem}": path for path in images}
@@ -398,7 +436,7 @@ def _read_xml(path, name, image_dir, images, shift, problems):
         problems.add("unreadable annotation", path.name, str(error))
         return []
     if len(items) == 1:
-        image = images.get(name)
+        image = images.get(f"{path.parent.name}/{path.stem}", images.get(name))
         return [_read_item(items[0], path, image, name, image_dir, shift, problems)]
     found = []
     for item in items:  # several images in one file: each has its own `filename`

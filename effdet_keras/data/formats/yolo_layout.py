@@ -46,6 +46,7 @@ from effdet_keras.data.formats.image_paths import (
 from effdet_keras.data.formats.label_map import read_label_map
 from effdet_keras.data.formats.yolo_rows import is_dota, is_named
 from effdet_keras.data.problems import Problems
+from effdet_keras.data.shared_images import is_copy
 from effdet_keras.errors import InvalidValueError
 from effdet_keras.images import IMAGE_SUFFIXES
 
@@ -269,8 +270,8 @@ def _yaml_layout(file):
                 f"images at {value!r}"
             )
             notes.append(("missing split", str(file), detail))
-    splits, own_notes = _with_own_folders(splits, file)
-    notes += own_notes
+    splits, own_notes = _divided(splits, file)
+    notes += [*own_notes, *_notes_of_unnamed_test(splits, file)]
     count = content.get("nc")
     names, names_of = _names_of_yaml(content, file), {}
     if not names:
@@ -285,7 +286,7 @@ def _yaml_layout(file):
             "the classes"
         )
         notes.append(("number of classes", str(file), detail))
-    order = [split for split in (*entries, "test") if split in splits]
+    order = [split for split in entries if split in splits]
     return Layout(
         folder,
         {k: splits[k] for k in order},
@@ -296,16 +297,16 @@ def _yaml_layout(file):
     )
 
 
-def _with_own_folders(splits, file):
-    """The splits, each with its own folder where the file names one for several.
+def _divided(splits, file):
+    """The splits, each with the folder of its name where the file has one for several.
 
-    So is a split for a test that the file does not name, beside those that it names.
+    Returns:
+        The splits; and a note of each that has another folder than the file says.
     """
     notes, result = [], {}
     for split, places in splits.items():
-        own = None
-        if list(splits.values()).count(places) > 1 and len(places) == 1:
-            own = _own_folder(places[0], split, file.parent)
+        is_shared = len(places) == 1 and list(splits.values()).count(places) > 1
+        own = _sibling_of_split(places[0], split, file.parent) if is_shared else None
         result[split] = places if own is None else [own]
         if own not in (None, places[0]):
             detail = (
@@ -313,35 +314,44 @@ def _with_own_folders(splits, file):
                 f"{str(own)!r} is read for {split!r}"
             )
             notes.append(("moved folders", str(file), detail))
-    first = next(iter(result.values()))[0]
-    if all(role_of_split(split) != "test" for split in result):
-        own = _own_folder(first, "test", file.parent)
-        if own is not None:
-            result["test"] = [own]
-            detail = f"{file.name!r} names no test: {str(own)!r} is read as the test"
-            notes.append(("moved folders", str(file), detail))
     return result, notes
 
 
-def _own_folder(place, split, root):
-    """The folder of a split in `place`, or where `place` is of another one; or None.
+def _notes_of_unnamed_test(splits, file):
+    """A note of a folder of a test that a data.yaml does not name, or none."""
+    places = [place for places in splits.values() for place in places]
+    if any(role_of_split(split) == "test" for split in splits):
+        return []
+    own = _sibling_of_split(places[0], "test", file.parent)
+    if own is None or any(place == own or place in own.parents for place in places):
+        return []
+    detail = (
+        f"{str(own)!r} has images with txt files, and no split of {file.name!r} names "
+        "it: not read. Add it as `test` to read it"
+    )
+    return [("missing split", str(file), detail)]
 
-    It has images, of which one has a txt file.
+
+def _sibling_of_split(place, split, root):
+    """The folder with labelled images that is to a split what `place` is to another.
+
+    For "val" it is `images/val` where the place is `images` or `images/train`, and
+    `val/images` where it is `train/images`; None where there is none in `root`.
     """
-    if isinstance(place, str) or not place.is_dir():
+    if isinstance(place, str) or is_remote(place) or not place.is_dir():
         return None
-    outer, inner = place, ""
+    around, below = place, ""
     if not split_folders(place):
         named = _folder_of_a_split(place, root)
         if named is None:
             return None
-        outer, inner = named.parent, "/".join(place.parts[len(named.parts) :])
-    for other, folder in split_folders(outer).items():
-        own = folder / inner
-        is_of_split = role_of_split(other) == role_of_split(split) and own.is_dir()
-        layout = Layout(own, {split: [own]})
-        if is_of_split and _has_image(own) and has_labels(layout):
-            return own
+        around, below = named.parent, "/".join(place.parts[len(named.parts) :])
+    for other, folder in split_folders(around).items():
+        found = folder / below
+        if role_of_split(other) != role_of_split(split) or not found.is_dir():
+            continue
+        if _has_image(found) and has_labels(Layout(found, {split: [found]})):
+            return found
     return None
 
 
@@ -528,7 +538,6 @@ def _darknet_layout(file):
                 missing[key] = value
     if not splits:
         return None
-    splits |= _more_lists(splits)
     names, names_of, own_notes = (), {}, []
     if "names" in content:
         place, _ = find_folder(content["names"], bases)
@@ -545,21 +554,26 @@ def _darknet_layout(file):
         )
         for key, value in missing.items()
     )
-    notes += tuple(own_notes)
+    notes += (*own_notes, *_notes_of_more_lists(splits, file))
     return Layout(file.parent, splits, names, notes=notes, names_of=names_of)
 
 
-def _more_lists(splits):
-    """Lists beside those of a .data file, as of a test: darknet has no key for it."""
+def _notes_of_more_lists(splits, file):
+    """Notes of lists beside those of a .data file, as of a test, that it lacks."""
     lists = [p for (p,) in splits.values() if p.suffix.lower() == ".txt"]
-    used = {os.path.realpath(file) for file in lists}
+    used = {os.path.realpath(path) for path in lists}
     roles = set(map(role_of_split, splits))
-    found = {}
-    for folder in dict.fromkeys(file.parent for file in lists):
-        for split, file in _split_lists(folder).items():
-            if role_of_split(split) not in roles and os.path.realpath(file) not in used:
-                found[split] = [file]
-    return found
+    notes = []
+    for folder in dict.fromkeys(path.parent for path in lists):
+        for split, path in _split_lists(folder).items():
+            if role_of_split(split) not in roles and os.path.realpath(path) not in used:
+                detail = (
+                    f"{path.name!r} is a list of images beside those of {file.name!r}, "
+                    f"which does not name it, and is not read. Add "
+                    f"`{split} = {path.name}` to read it"
+                )
+                notes.append(("missing split", str(file), detail))
+    return notes
 
 
 def _resolves(place, bases):
@@ -1100,32 +1114,39 @@ def _images_in_list(file, layout, problems):
             paths[i] = path
             if path is None:
                 problems.add("missing image", lines[i], f"of {file.name}")
-    return _with_texts([path for path in paths if path is not None], layout, problems)
+    return _with_labels([path for path in paths if path is not None], layout, problems)
 
 
-def _with_texts(images, layout, problems):
-    """Images of a list; for one without a txt file the copy that has one beside it."""
-    labels = find_labels(images, layout)
-    lacking = {i for i, t in zip(labels.images, labels.is_there) if not t}
-    if not lacking or is_remote(layout.folder):
-        return images
-    copies = collections.defaultdict(list)
-    wanted = {image.name for image in lacking}
+def _with_labels(images, layout, problems):
+    """The images of a list, or copies of them where the txt files are beside those.
+
+    Copies have the same name and the same bytes. Where one image of the list has a txt
+    file, the others are taken as they are.
+    """
+    some = images[:_LOOKED_AT]  # most often these tell
+    for part in (some, images):
+        if is_remote(layout.folder) or any(find_labels(part, layout).is_there):
+            return images
+    wanted, copies = {image.name for image in images}, collections.defaultdict(list)
     for place, folders, names in walk(layout.folder, depth=2):
         folders[:] = [name for name in folders if name.lower() not in NO_DATA_FOLDERS]
         texts = {name for name in names if name.endswith(".txt")}
         for name in wanted.intersection(names):
             if f"{name.rpartition('.')[0]}.txt" in texts:
                 copies[name].append(place / name)
-    other = {i: copies[i.name][0] for i in lacking if len(copies[i.name]) == 1}
-    if other:
-        (first, copy), *_ = sorted(other.items())
+    copy_of = {
+        image: copies[image.name][0]
+        for image in images
+        if len(copies[image.name]) == 1 and is_copy(image, copies[image.name][0])
+    }
+    if copy_of:
+        first, copy = next(iter(copy_of.items()))
         detail = (
-            f"{count_of(len(other), 'image')} of a list have no txt file, and a copy "
-            f"that has one: {str(copy)!r} is read, not {str(first)!r}, for one"
+            f"no image of a list has a txt file: copies are read that have one beside "
+            f"them, such as {str(copy)!r} of {str(first)!r}"
         )
         problems.add("moved images", layout.folder, detail)
-    return [other.get(image, image) for image in images]
+    return [copy_of.get(image, image) for image in images]
 
 
 class Labels(NamedTuple):

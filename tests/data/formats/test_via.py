@@ -302,7 +302,7 @@ def test_a_line_that_ends_where_it_begins_is_an_outline(write):
     kinds = sorted(problem.kind for problem in dataset.problems)
     assert kinds == ["closed lines", "unread shape"]
     said = " ".join(str(warning.message) for warning in told)
-    assert "1 polyline of 2 end where they begin (read as outlines)" in said
+    assert "1 of 2 polylines close, or nearly so (read as outlines)" in said
 
 
 @pytest.mark.parametrize(
@@ -316,7 +316,7 @@ def test_few_regions_without_a_class_are_of_the_only_one(write, others, is_read)
         with pytest.raises(ValueError, match="needs one value of 'species'"):
             from_via(folder)
         return
-    with pytest.warns(UserWarning, match="1 region of 10 have no 'species': they are"):
+    with pytest.warns(UserWarning, match="1 of 10 regions has no 'species', and the"):
         dataset = from_via(folder)
     assert dataset.records[0].labels.tolist() == [0] * 10
     assert dataset.class_names == ("cat",)
