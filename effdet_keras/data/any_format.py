@@ -229,7 +229,7 @@ def load_splits(
         if {"train", "val"} <= splits.keys():
             splits.pop("trainval", None)
         datasets = _read(found, splits, class_names, on_error, masks, unlabelled)
-        if on_error == "raise":  # others were left out
+        if on_error == "raise":  # else what was left out would count as well
             datasets = _tell_of_unlisted(datasets, found)
     datasets = _with_same_classes(_without_whole(datasets, found))
     _tell_of_other_classes(datasets, path)
@@ -864,7 +864,8 @@ def _find_in(path, formats):
         if not inner and not any(split in source.readers for source in found):
             for format, read in _find_parts(folder, formats).items():
                 readers[format][split] = read
-    for i, source in enumerate(found):  # some formats read folders of splits themselves
+    # A format that reads folders of splits itself lacks those in folders again.
+    for i, source in enumerate(found):
         if all(role_of_split(split) is not None for split in source.readers):
             more = readers.pop(source.format, {})
             found[i] = dataclasses.replace(source, readers={**source.readers, **more})
