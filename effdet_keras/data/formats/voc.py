@@ -363,9 +363,11 @@ def _name_in(line, stems):
     A list for one class has a second column, 1 or -1: its images count. Others have the
     path of the image.
     """
+    if line in stems:
+        return line
     first = line.split()[0]
     path = pathlib.PurePosixPath(line.replace("\\", "/"))
-    known = (line, first, path.stem, f"{path.parent.name}/{path.stem}")
+    known = (first, path.stem, f"{path.parent.name}/{path.stem}")
     return next((name for name in known if name in stems), first)
 
 
