@@ -583,8 +583,7 @@ def _tell_of_unlisted(splits, found):
     warnings.warn(f"{os.fspath(found.path)!r}: {text}", stacklevel=3)
     first = first_to_train_on(splits)
     problem = Problem("unlisted images", os.path.dirname(left[0]), text)
-    records, problems = splits[first].records, splits[first].problems
-    return splits | {first: splits[first]._with(records, problems=(*problems, problem))}
+    return splits | {first: splits[first]._with_problem(problem)}
 
 
 def _is_derived(name, stems):
@@ -639,9 +638,7 @@ def _tell_of_shared(splits, source):
             text = _describe_shared(first, second, len(shared), splits)
             warnings.warn(f"{os.fspath(source)!r}: {text}", stacklevel=3)
             problem = Problem("shared images", second, text)
-            told[second] = told[second]._with(
-                told[second].records, problems=(*told[second].problems, problem)
-            )
+            told[second] = told[second]._with_problem(problem)
     return told
 
 

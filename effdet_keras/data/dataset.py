@@ -182,6 +182,10 @@ class DetectionDataset:
         }
         return DetectionDataset(records, **same | changes)
 
+    def _with_problem(self, problem):
+        """This dataset with one problem more."""
+        return self._with(self._records, problems=(*self._problems, problem))
+
     def _relabelled(self, class_names, category_ids, **changes):
         """The same images with other classes; boxes of classes left out go."""
         label_of = {name: label for label, name in enumerate(class_names)}

@@ -25,11 +25,22 @@ from support.cloned_files import (
 from effdet_keras.data import from_voc, load, load_splits, load_train_valid
 
 
-def voc(folder, *names, lists=(), sets="ImageSets/Main"):
-    """Writes a VOC folder of images with these names, and lists of some of them."""
+def voc(
+    folder,
+    *names,
+    images="JPEGImages",
+    annotations="Annotations",
+    lists=(),
+    sets="ImageSets/Main",
+):
+    """Writes a VOC folder of images, and lists of some of them.
+
+    A name may be that of a folder as well, such as "cats/1".
+    """
     for name in names:
-        put(folder, f"JPEGImages/{name}.jpg")
-        put(folder, f"Annotations/{name}.xml", text=VOC.format(f"{name}.jpg"))
+        text = VOC.format(f"{name.rpartition('/')[2]}.jpg")
+        put(folder, f"{images}/{name}.jpg")
+        put(folder, f"{annotations}/{name}.xml", text=text)
     for split, members in dict(lists).items():
         put(folder, f"{sets}/{split}.txt", text="".join(f"{m}\n" for m in members))
 
@@ -519,16 +530,8 @@ def test_text_files_of_two_more_tools_are_named(tmp_path, file, text, tool):
 # --- Folders in folders.
 
 
-def voc_in_folders(folder, *places, images="JPEGImages"):
-    """Writes an xml file and an image for each of some names, such as "cats/1"."""
-    for i, place in enumerate(places):
-        put(folder, f"{images}/{place}.jpg", color=(40 * i, 0, 0))
-        name = f"{place.rpartition('/')[2]}.jpg"
-        put(folder, f"Annotations/{place}.xml", text=VOC.format(name))
-
-
 def test_xml_files_in_a_folder_for_each_class_are_one_dataset(tmp_path):
-    voc_in_folders(tmp_path, "cats/1", "cats/2", "dogs/1", images="images")
+    voc(tmp_path, "cats/1", "cats/2", "dogs/1", images="images")
     names, said = loaded(tmp_path)
     assert names == {"train": ["2.jpg", "1.jpg", "1.jpg"]} and said == ""
     expected = ["images/cats/2.jpg", "images/cats/1.jpg", "images/dogs/1.jpg"]
@@ -536,7 +539,8 @@ def test_xml_files_in_a_folder_for_each_class_are_one_dataset(tmp_path):
 
 
 def test_lists_of_names_in_folders_of_xml_files(tmp_path):
-    voc_in_folders(tmp_path, "1/a", "1/b", "2/b", "2/c")
+    voc(tmp_path, "1/a", "1/b", "2/b", "2/c")
+    put(tmp_path, "JPEGImages/2/b.jpg", color="white")  # another image than that of 1
     put(tmp_path, "ImageSets/Main/train.txt", text="a\nJPEGImages/2/b.jpg\n")
     put(tmp_path, "ImageSets/Main/val.txt", text="c\n1/b\n")
     names, said = loaded(tmp_path)
@@ -547,7 +551,7 @@ def test_lists_of_names_in_folders_of_xml_files(tmp_path):
 
 
 def test_folders_of_splits_with_xml_files_stay_splits(tmp_path):
-    voc_in_folders(tmp_path, "train/a", "val/b")
+    voc(tmp_path, "train/a", "val/b")
     assert loaded(tmp_path)[0] == {"train": ["a.jpg"], "val": ["b.jpg"]}
 
 
@@ -649,9 +653,7 @@ def test_one_folder_for_several_splits_stays_where_there_is_no_other(tmp_path):
 
 
 def test_lists_beside_the_folders_of_a_voc_dataset(tmp_path):
-    for name in "abc":
-        put(tmp_path, f"images/{name}.jpg")
-        put(tmp_path, f"annotations/{name}.xml", text=VOC.format(f"{name}.jpg"))
+    voc(tmp_path, *"abc", images="images", annotations="annotations")
     put(tmp_path, "pet_train.txt", text="b\na\n")
     put(tmp_path, "pet_train_data.txt", text="pets/images/b.jpg\n")
     put(tmp_path, "pet_test.txt", text="c\n")
@@ -671,9 +673,7 @@ def test_lists_beside_the_folders_of_a_voc_dataset(tmp_path):
     ],
 )
 def test_txt_files_beside_a_voc_dataset_that_are_no_lists_of_splits(tmp_path, lists):
-    for name in "abcde":
-        put(tmp_path, f"images/{name}.jpg")
-        put(tmp_path, f"annotations/{name}.xml", text=VOC.format(f"{name}.jpg"))
+    voc(tmp_path, *"abcde", images="images", annotations="annotations")
     for name, lines in lists.items():
         put(tmp_path, f"{name}.txt", text="\n".join(lines))
     assert loaded(tmp_path)[0] == {"train": [f"{name}.jpg" for name in "abcde"]}
@@ -693,7 +693,7 @@ def test_xml_files_of_two_annotators_are_not_joined(tmp_path):
 
 
 def test_an_xml_file_has_the_image_of_its_folder(tmp_path):
-    voc_in_folders(tmp_path, "cam1/0", "cam2/1", images="images")
+    voc(tmp_path, "cam1/0", "cam2/1", images="images")
     put(tmp_path, "images/cam1/1.jpg", "images/cam2/0.jpg")
     expected = ["images/cam1/0.jpg", "images/cam2/1.jpg"]
     assert paths(load(tmp_path), tmp_path) == expected

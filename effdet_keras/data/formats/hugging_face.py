@@ -317,7 +317,7 @@ def _with_doubt(dataset, problems, source):
         "keep it by `write_coco`",
         stacklevel=3,
     )
-    return dataset._with(records, problems=(*dataset.problems, note))
+    return dataset._with_problem(note)
 
 
 def _names_of_numbers(highest, class_names, source, problems):

@@ -226,10 +226,9 @@ def _hidden_annotations(folder):
     names = names_in(folder)[1]
     if not any(name.lower().endswith(IMAGE_SUFFIXES) for name in names):
         return []
-    hidden = sorted(
-        file.name for file in folder.glob(".[!.]*.json")
-    )  # visible in no list
-    return [n for n in hidden if _LIKELY.search(n) and not n.startswith("._")]
+    # Not a Mac's `._a.json`, which holds no annotations.
+    hidden = sorted(file.name for file in folder.glob(".[!_]*.json"))
+    return [name for name in hidden if _LIKELY.search(name)]
 
 
 def _cure_of(file):

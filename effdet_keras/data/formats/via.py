@@ -67,9 +67,9 @@ def from_via(
 
     Reads the annotations of versions 1 and 2: rectangles, circles, ellipses and
     outlines (`polygon`), of which all become the upright box around them, and so do
-    lines that close, with a note. Points and other lines are left out,
-    with a warning. A region's class is the value of one of its attributes; of a check
-    box, the one that is checked.
+    lines that close, with a note. Points and other lines are left out, with a warning.
+    A region's class is the value of one of its attributes; of a check box, the one that
+    is checked.
 
     Args:
         path: the json or csv file, or a folder that holds it, or one with `train` and
@@ -154,14 +154,14 @@ def _read_files(
         detail = f"{other.name!r} is of the same images as {path.name!r}: "
         detail += f"{count_of(there, 'box', 'boxes')} there, {here:,} here"
         problems.add_note("repeated annotation file", path.parent.name, detail)
-    everything = [image for images, _ in contents for image in images]
-    attribute = _class_attribute(everything, class_attribute, path)
-    only_class = _only_class(everything, attribute, class_names, path, problems)
-    _note_closed_lines(everything, path, problems)
+    regions = [r for images, _ in contents for _, of_image in images for r in of_image]
+    attribute = _class_attribute(regions, class_attribute, path)
+    only_class = _only_class(regions, attribute, class_names, path, problems)
+    _note_closed_lines(regions, path, problems)
     found = [
-        _found(name, regions, attribute, only_class, locator, problems, masks)
+        _found(name, of_image, attribute, only_class, locator, problems, masks)
         for images, locator in contents
-        for name, regions in images
+        for name, of_image in images
     ]
     options = dict_of(given.get(attribute)).get("options")
     listed = list(map(str.strip, options)) if isinstance(options, dict) else []
@@ -314,11 +314,10 @@ def _read_csv(path, problems):
 # --- Which attribute of a region is its class.
 
 
-def _class_attribute(images, requested, path):
+def _class_attribute(regions, requested, path):
     """The name of the attribute that is the class; None where no region has any."""
     names = {
         name: None
-        for _, regions in images
         for region in regions
         for name in dict_of(region.get("region_attributes"))
     }
@@ -344,12 +343,11 @@ def _class_attribute(images, requested, path):
 _FEW = 0.2  # of the regions, which may lack a class where all others have the same
 
 
-def _only_class(images, attribute, class_names, path, problems):
+def _only_class(regions, attribute, class_names, path, problems):
     """The class of all regions, where few have no value or none has an attribute."""
     if attribute is not None:
         boxes = [
             region
-            for _, regions in images
             for region in regions
             if _kind_of(dict_of(region.get("shape_attributes"))) not in _WITHOUT_BOX
         ]
@@ -461,12 +459,8 @@ def _kind_of(shape):
     return "polygon" if gap < _MAX_GAP * (width + height) / 2 else name
 
 
-def _note_closed_lines(images, path, problems):
-    shapes = [
-        dict_of(region.get("shape_attributes"))
-        for _, regions in images
-        for region in regions
-    ]
+def _note_closed_lines(regions, path, problems):
+    shapes = [dict_of(region.get("shape_attributes")) for region in regions]
     lines = [shape for shape in shapes if shape.get("name") == "polyline"]
     count = sum(_kind_of(shape) == "polygon" for shape in lines)
     if count:

@@ -116,9 +116,10 @@ def from_voc(
         raise FileNotFoundError(f"`from_voc` found no xml file in {str(folder)!r}")
     files = _by_name(_xml_files(xml_dir))
     stems = set(files)
-    names = _names(folder, stems, split)
-    _note_unlisted(folder, stems, split, problems)
-    _note_other_xml(folder, xml_dir, stems, split, problems)
+    sets = _image_sets(folder, stems)
+    names = _names(folder, stems, sets, split)
+    _note_unlisted(folder, stems, sets, split, problems)
+    _note_other_xml(folder, xml_dir, stems, sets, split, problems)
     # The images are in the first folder with one that an xml file is named after.
     inner = {place.name.lower(): place for place in visible_folders(folder)} | {
         "": folder
@@ -148,8 +149,11 @@ def from_voc(
     return reading.make_dataset(found, classes, problems, source=folder)
 
 
-def _image_sets(folder):
-    """The lists of names of images, by the name of the split."""
+def _image_sets(folder, stems):
+    """The lists of names of images, by the name of the split.
+
+    `stems` are the names of the xml files.
+    """
     files = (folder / _SETS).glob("*.txt")
     sets = {path.stem: path for path in sorted(files)}
     if sets:
@@ -160,34 +164,31 @@ def _image_sets(folder):
         sets = {n: p for n, p in sets.items() if split_in_name(n) or n == "trainval"}
         if sets:
             return sets
-    return _lists_beside(folder)
+    return _lists_beside(folder, stems)
 
 
-def _lists_beside(folder):
+def _lists_beside(folder, stems):
     """Lists of names of images, as `pet_train.txt`, beside the folders of a dataset.
 
     Any txt file may have numbers or words in its lines, so these are lists only where
     all together have most images, none of them in two, and one is for training.
     """
     files = {path.stem: path for path in visible_files(folder, ".txt")}
-    files = {stem: path for stem, path in files.items() if split_word_in(stem)}
-    xml_dir = _find_xml_dir(folder) if len(files) > 1 else None
-    if xml_dir is None:
-        return {}
-    known = set(_by_name(_xml_files(xml_dir)))
     lists = {}  # of each list of names, the first file that has it
-    for path in files.values():
+    for stem, path in files.items():
+        if not split_word_in(stem):
+            continue
         try:
             lines = filter(None, map(str.strip, read_text(path).splitlines()))
             names = [_name_in_line(line) for line in lines]
         except (ValueError, OSError):  # no text
             continue
-        if names and known.issuperset(names):
+        if names and stems.issuperset(names):
             lists.setdefault(tuple(names), path)
     splits = splits_in_names(path.stem for path in lists.values())
     sets = {splits[p.stem]: p for p in lists.values() if p.stem in splits}
     listed = [name for names, p in lists.items() if p.stem in splits for name in names]
-    is_whole = len(listed) == len(set(listed)) and 2 * len(listed) > len(known)
+    is_whole = len(listed) == len(set(listed)) and 2 * len(listed) > len(stems)
     has_train = any(role_of_split(split) == "train" for split in sets)
     return sets if is_whole and has_train and len(sets) > 1 else {}
 
@@ -198,9 +199,9 @@ def _name_in_line(line):
     return path.stem if path.suffix.lower() in IMAGE_SUFFIXES else line
 
 
-def _splits_of(folder):
-    """The image sets of a VOC folder, without VOC's lists for one class each."""
-    names = _image_sets(folder).keys()
+def _splits_of(sets):
+    """The names of image sets, without VOC's lists for one class each."""
+    names = sets.keys()
     return sorted(n for n in names if n.rpartition("_")[2] not in names - {n})
 
 
@@ -208,9 +209,11 @@ def voc_readers(path):
     """Finds VOC folders: dict from split to the function that reads it."""
     if not path.is_dir():
         return {}
-    if _find_xml_dir(path) is None:
+    xml_dir = _find_xml_dir(path)
+    if xml_dir is None:
         return {}
-    splits = _splits_of(path) or [None]
+    stems = set(_by_name(_xml_files(xml_dir)))
+    splits = _splits_of(_image_sets(path, stems)) or [None]
     return {
         split or reading.ONE_SPLIT: functools.partial(from_voc, path, split)
         for split in splits
@@ -291,13 +294,12 @@ def _is_voc(path):
     return root is not None and bool(_ROOT_TAG.match(text, root.start()))
 
 
-def _names(folder, stems, split):
+def _names(folder, stems, sets, split):
     """The names of the images of a split, in the order of its list."""
     if split is None:
         return sorted(stems)
-    files = _image_sets(folder)
-    split = reading.chosen_split(files, split, folder)
-    return _names_in_list(files[split], stems)
+    split = reading.chosen_split(sets, split, folder)
+    return _names_in_list(sets[split], stems)
 
 
 def _names_in_list(file, stems):
@@ -306,25 +308,23 @@ def _names_in_list(file, stems):
     return list(dict.fromkeys(_name_in(line, stems) for line in lines if line))
 
 
-def _note_unlisted(folder, stems, split, problems):
+def _note_unlisted(folder, stems, sets, split, problems):
     """Tells, at the split to train on, how many xml files no split has.
 
     `trainval` is none where `train` and `val` are: see `load_splits`.
     """
     if split is None or is_remote(folder):
         return
-    splits = _splits_of(folder)
+    splits = _splits_of(sets)
     if {"train", "val"} <= set(splits):
         splits = [name for name in splits if name != "trainval"]
     if split != first_to_train_on(splits):
         return
-    files = _image_sets(folder)
     # VOC itself has lists for other tasks, such as `ImageSets/Segmentation/train.txt`.
-    sets = folder / "ImageSets"
-    tasks = (
-        [p for p in visible_folders(sets) if p.name != "Main"] if sets.is_dir() else []
-    )
-    lists = [*map(files.get, splits), *(f for p in tasks for f in p.glob("*.txt"))]
+    outer = folder / "ImageSets"
+    inner = visible_folders(outer) if outer.is_dir() else []
+    tasks = [place for place in inner if place.name != "Main"]
+    lists = [*map(sets.get, splits), *(f for p in tasks for f in p.glob("*.txt"))]
     try:
         left = sorted(stems.difference(*(_names_in_list(f, stems) for f in lists)))
     except (ValueError, OSError):
@@ -332,15 +332,15 @@ def _note_unlisted(folder, stems, split, problems):
     if left:
         detail = (
             f"{len(left):,} of {count_of(len(stems), 'xml file')} are in none of the "
-            f"lists {', '.join(splits)} of {str(files[split].parent)!r}, and are not "
+            f"lists {', '.join(splits)} of {str(sets[split].parent)!r}, and are not "
             f"read, such as {left[0]!r}"
         )
         problems.add("unlisted images", folder, detail)
 
 
-def _note_other_xml(folder, xml_dir, stems, split, problems):
+def _note_other_xml(folder, xml_dir, stems, sets, split, problems):
     """Tells, at the split to train on, of other xml files of the same images."""
-    if split is not None and split != first_to_train_on(_splits_of(folder)):
+    if split is not None and split != first_to_train_on(_splits_of(sets)):
         return
     used = (xml_dir, xml_dir.parent)
     others = []

@@ -180,9 +180,7 @@ def _why_unknown(names, layout, folders, label):
     )
     longer = longer_list(folders, layout, label)
     if longer is not None:
-        text += (
-            f". {str(longer)!r} has more names: if it is meant, replace {file} by it"
-        )
+        text += f". {str(longer)!r} has more names: if these are meant, put them there"
     return text
 
 

@@ -436,17 +436,17 @@ def _is_inside(layout, missing):
     )
 
 
-def _raise_missing(folder, value, split=None, others=()):
+def _raise_missing(folder, value, split=None, there=()):
     rule = "`from_yolo` expects a folder or a list of images for each split"
     place = value if _is_absolute(value) else str(folder / value)
     text = (
         f"{rule}. Received: {place!r}, and nothing below {str(folder)!r} has its ending"
     )
-    if others:
-        names = ", ".join(map(repr, others))
+    if there:
+        names = ", ".join(map(repr, there))
         text += (
             f". So the images of {split!r} are missing, and those of {names} are "
-            f"there: `load({str(folder)!r}, {others[0]!r})` reads them"
+            f"there: `load({str(folder)!r}, {there[0]!r})` reads them"
         )
     raise MissingFolderError(text)
 
@@ -1063,8 +1063,8 @@ def images_of(layout: Layout, split: str, problems: Any) -> list[Any]:
     paths, others = [], collections.Counter()
     for place in layout.splits[split]:
         if isinstance(place, str):
-            others = [s for s in layout.splits if not _is_missing(layout, s)]
-            _raise_missing(layout.folder, place, split, others)
+            there = [s for s in layout.splits if not _is_missing(layout, s)]
+            _raise_missing(layout.folder, place, split, there)
         if place in layout.label_files:
             paths.append(place)
         elif place.is_dir():
@@ -1123,9 +1123,10 @@ def _with_labels(images, layout, problems):
     Copies have the same name and the same bytes. Where one image of the list has a txt
     file, the others are taken as they are.
     """
-    some = images[:_LOOKED_AT]  # most often these tell
-    for part in (some, images):
-        if is_remote(layout.folder) or any(find_labels(part, layout).is_there):
+    if is_remote(layout.folder):
+        return images
+    for part in (images[:_LOOKED_AT], images):  # most often the first tell
+        if any(find_labels(part, layout).is_there):
             return images
     wanted, copies = {image.name for image in images}, collections.defaultdict(list)
     for place, folders, names in walk(layout.folder, depth=2):
@@ -1142,7 +1143,7 @@ def _with_labels(images, layout, problems):
     if copy_of:
         first, copy = next(iter(copy_of.items()))
         detail = (
-            f"no image of a list has a txt file: copies are read that have one beside "
+            "no image of a list has a txt file: copies are read that have one beside "
             f"them, such as {str(copy)!r} of {str(first)!r}"
         )
         problems.add("moved images", layout.folder, detail)
