@@ -89,6 +89,20 @@ def add_unlabelled(parser: argparse.ArgumentParser) -> None:
     )
 
 
+def add_skip_errors(parser: argparse.ArgumentParser) -> None:
+    """Adds `--skip-errors`: `on_error="skip"` of `ek.data.load`."""
+    parser.add_argument(
+        "--skip-errors",
+        action="store_const",
+        dest="on_error",
+        const="skip",
+        help=(
+            "leave out what is wrong in the dataset, such as images that are missing, "
+            "and list it, instead of stopping"
+        ),
+    )
+
+
 def add_batch_size(parser: argparse.ArgumentParser, default: int) -> None:
     """Adds `--batch-size`, for what detects in images."""
     parser.add_argument(
@@ -166,6 +180,7 @@ def add_training_fields(
     fields = parser.add_argument_group("trainings", argument_default=argparse.SUPPRESS)
     fields.add_argument("--format", choices=DATASET_FORMATS, help="the format of DATA")
     add_unlabelled(fields)
+    add_skip_errors(fields)
     fields.add_argument("--steps", type=int, metavar="N", help=steps_help)
     fields.add_argument(
         "--batch-size", type=int, metavar="N", help="images per step (8)"

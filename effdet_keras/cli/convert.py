@@ -7,6 +7,7 @@ import argparse
 from effdet_keras.cli.arguments import (
     add_data,
     add_format,
+    add_skip_errors,
     add_unlabelled,
 )
 
@@ -38,11 +39,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="N",
         help="of tfrecord: how many files to write per split",
     )
-    parser.add_argument(
-        "--skip-errors",
-        action="store_true",
-        help="leave out what is wrong in DATA instead of stopping",
-    )
+    add_skip_errors(parser)
 
 
 def run(
@@ -54,16 +51,16 @@ def run(
     split: str | None = None,
     num_shards: int | None = None,
     unlabelled: str | None = None,
-    skip_errors: bool = False,
+    on_error: str | None = None,
 ) -> None:
     """Writes a dataset in another format."""
     from effdet_keras.data import convert
 
-    on_error = "skip" if skip_errors else "raise"
     options = {
         "split": split,
         "format": format,
         "num_shards": num_shards,
         "unlabelled": unlabelled,
+        "on_error": on_error or "raise",
     }
-    convert(data, out, to, on_error=on_error, **options)
+    convert(data, out, to, **options)

@@ -11,6 +11,7 @@ from effdet_keras.cli.arguments import (
     add_data,
     add_format,
     add_overwrite,
+    add_skip_errors,
     add_threads,
     add_unlabelled,
 )
@@ -44,6 +45,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     add_format(parser)
     add_unlabelled(parser)
+    add_skip_errors(parser)
     add_batch_size(parser, default=8)
     parser.add_argument(
         "--out",
@@ -121,6 +123,7 @@ def run(
     split: str | None = None,
     format: str | None = None,
     unlabelled: str | None = None,
+    on_error: str | None = None,
     batch_size: int = 8,
     out: str | None = None,
     json: str | None = None,
@@ -137,7 +140,7 @@ def run(
     keras.require("`effdet-keras eval`")
     from effdet_keras.cli.files import DatasetSource
 
-    source = DatasetSource("DATA", data, split, format, unlabelled)
+    source = DatasetSource("DATA", data, split, format, unlabelled, on_error)
     of_one_evaluation = {
         "json": json,
         "detections": detections,
@@ -158,7 +161,8 @@ def run(
     if len(models) != 1 or any(of_one_evaluation.values()):
         raise InvalidValueError(
             "--follow takes one run, --out, --split, --format, --unlabelled, "
-            "--batch-size and --timeout: `effdet-keras eval RUN DATA --follow`."
+            "--skip-errors, --batch-size and --timeout: `effdet-keras eval RUN DATA "
+            "--follow`."
         )
     from effdet_keras.extras.follow import follow_run
 

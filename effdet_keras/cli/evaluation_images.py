@@ -87,14 +87,22 @@ def evaluation_images(
 
 
 def _read_as_trained(data, run):
-    """A source that reads images without annotations as a run did."""
-    if data.unlabelled is not None or run is None:
+    """A source that reads data as a run did, where no flag says otherwise."""
+    configuration = None if run is None else configuration_of_run(run)
+    if configuration is None:
         return data
-    configuration = configuration_of_run(run)
-    as_trained = None if configuration is None else configuration.unlabelled
-    if as_trained is None:
-        return data
-    if not FORMATS[find(data.path, data.format).format].has_unlabelled:
-        return data
-    print(printable(f"As '{run.path}' was trained: unlabelled={as_trained!r}."))
-    return dataclasses.replace(data, unlabelled=as_trained)
+    as_trained = {}
+    if data.on_error is None and configuration.on_error != "raise":
+        as_trained["on_error"] = configuration.on_error
+    known = configuration.unlabelled
+    if data.unlabelled is None and known is not None and _has_unlabelled(data):
+        as_trained["unlabelled"] = known
+    if as_trained:
+        said = ", ".join(f"{name}={value!r}" for name, value in as_trained.items())
+        print(printable(f"As '{run.path}' was trained: {said}."))
+    return dataclasses.replace(data, **as_trained)
+
+
+def _has_unlabelled(data):
+    """Whether the format of a source tells images without annotations from others."""
+    return FORMATS[find(data.path, data.format).format].has_unlabelled

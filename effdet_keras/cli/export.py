@@ -7,7 +7,11 @@ import pathlib
 from typing import Any
 
 from effdet_keras._internal.optional_imports import keras
-from effdet_keras.cli.arguments import add_overwrite, add_unlabelled
+from effdet_keras.cli.arguments import (
+    add_overwrite,
+    add_skip_errors,
+    add_unlabelled,
+)
 from effdet_keras.export.registry import FORMATS, OPTIONS, TARGETS
 
 SUMMARY = "write a model for another runtime, and check it there"
@@ -66,6 +70,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
 
     add_unlabelled(comparing)
+    add_skip_errors(comparing)
 
     calibration = parser.add_argument_group("calibration of int8")
     calibration.add_argument(
@@ -119,6 +124,7 @@ def run(
     evaluate: str | None = None,
     evaluation_split: str | None = None,
     unlabelled: str | None = None,
+    on_error: str | None = None,
     calibration: str | None = None,
     calibration_split: str | None = None,
     **options: Any,
@@ -131,15 +137,16 @@ def run(
     )
 
     check_outputs([out], [model], overwrite=overwrite)
-    source = DatasetSource(
-        "--evaluate", evaluate, evaluation_split, unlabelled=unlabelled
-    )
+    how = {"unlabelled": unlabelled, "on_error": on_error}
+    source = DatasetSource("--evaluate", evaluate, evaluation_split, **how)
     if evaluate is not None:
         keras.require("`effdet-keras export`")
         from effdet_keras.cli.evaluation_images import evaluation_images
 
         options["evaluate"] = evaluation_images(source, [model]).dataset
-    source = DatasetSource("--calibration", calibration, calibration_split)
+    source = DatasetSource(
+        "--calibration", calibration, calibration_split, on_error=on_error
+    )
     if calibration is not None:
         is_folder = calibration_split is None and source.is_folder_of_images()
         options["calibration"] = (

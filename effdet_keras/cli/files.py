@@ -68,6 +68,7 @@ class DatasetSource:
     split: str | None = None
     format: str | None = None
     unlabelled: str | None = None
+    on_error: str | None = None  # None is "raise", or what a run was trained with
 
     def __post_init__(self):
         if self.path is None and self.split:
@@ -81,6 +82,7 @@ class DatasetSource:
         from effdet_keras.data.any_format import load
 
         options = {"format": self.format, "unlabelled": self.unlabelled}
+        options["on_error"] = self.on_error or "raise"
         return load(self.path, self.chosen_split(preferred), **options)
 
     def chosen_split(self, preferred: tuple[str, ...]) -> str:

@@ -14,6 +14,7 @@ from effdet_keras.cli.arguments import (
     add_data,
     add_format,
     add_overwrite,
+    add_skip_errors,
     add_unlabelled,
     size_or_auto,
 )
@@ -205,6 +206,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     data.add_argument("--val_file_pattern", metavar="PATTERN", help=argparse.SUPPRESS)
     add_format(data)
     add_unlabelled(data)
+    add_skip_errors(data)
     data.add_argument(
         "--train-split", metavar="NAME", help="the split to train on (train)"
     )

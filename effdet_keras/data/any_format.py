@@ -243,6 +243,7 @@ def load_train_valid(
     seed: int = 0,
     format: str | None = None,
     class_names: ClassNames | None = None,
+    on_error: str = "raise",
     unlabelled: str | None = None,
 ) -> tuple[DetectionDataset, DetectionDataset]:
     """Reads images to train on and images to validate on, both of the same classes.
@@ -252,7 +253,7 @@ def load_train_valid(
     without splits is divided whole. A test split stays for the test.
 
     Args:
-        path, format, class_names, unlabelled: as for `load`.
+        path, format, class_names, on_error, unlabelled: as for `load`.
         fraction, seed: of `DetectionDataset.split`, where the images are divided: the
             share to train on, and which they are.
 
@@ -272,9 +273,8 @@ def load_train_valid(
     """
     check_number("fraction", fraction, "(0, 1)")  # before the reading
     check_whole_number("seed", seed, "[0, inf)")
-    splits = load_splits(
-        path, format=format, class_names=class_names, unlabelled=unlabelled
-    )
+    options = {"format": format, "class_names": class_names}
+    splits = load_splits(path, on_error=on_error, unlabelled=unlabelled, **options)
     name = chosen_split(splits, "train" if len(splits) > 1 else None, path)
     validation = splits_of_role(splits, "validation")
     used = {name, *validation[:1]}
@@ -296,6 +296,7 @@ def load_each(
     *,
     format: str | None = None,
     class_names: ClassNames | None = None,
+    on_error: str = "raise",
     masks: bool = False,
     unlabelled: str | None = None,
 ) -> dict[str, DetectionDataset]:
@@ -304,11 +305,12 @@ def load_each(
     Args:
         paths: dict from the name of a split to what `load` takes, of which only one
             split is there.
-        format, class_names, masks, unlabelled: as for `load`.
+        format, class_names, on_error, masks, unlabelled: as for `load`.
     """
     options = {
         "format": format,
         "class_names": class_names,
+        "on_error": on_error,
         "masks": masks,
         "unlabelled": unlabelled,
     }

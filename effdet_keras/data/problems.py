@@ -193,7 +193,7 @@ class Problems:
                 where += f"{hint}. " if hint else ""
             raise (MissingImageError if are_all else InvalidValueError)(
                 f"{self.reader} found {describe_problems(errors)}. {where}Repair "
-                'this, or pass on_error="skip" to leave it out'
+                'this, or pass on_error="skip" (--skip-errors) to leave it out'
             )
         alone = [p for p in self._found if KINDS[p.kind].counts_all]
         others = [p for p in self._found if not KINDS[p.kind].counts_all]

@@ -185,6 +185,7 @@ def _read_splits(configuration):
     options = {
         "format": configuration.format,
         "class_names": configuration.class_names,
+        "on_error": configuration.on_error,
         "unlabelled": configuration.unlabelled,
         "masks": "segmentation" in configuration.model_config.get("heads", ()),
     }

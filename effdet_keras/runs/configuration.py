@@ -101,7 +101,7 @@ class RunConfiguration(RecipeFields):
             train on and to validate on, each as `ek.data.load` takes it, such as
             "data/train-*.tfrecord". Without the second, a part of the first is kept for
             validation. There is no test split.
-        format, class_names, unlabelled: as in `ek.data.load`.
+        format, class_names, on_error, unlabelled: as in `ek.data.load`.
         train_split, validation_split, test_split: strings, names of splits. "auto" is
             "train"; "val", "valid" or "validation", or else a part of the training
             images; and "test", or else none. None for `test_split` is none.
@@ -230,6 +230,7 @@ mean 'epochs'? It has: data, ...
     validation_fraction: float = number(0.2, "(0, 1)")
     split_by: str = "auto"
     class_names: ClassNames | None = None
+    on_error: str = "raise"
     unlabelled: str | None = None
     train_on_crowds: bool = False
 
@@ -436,6 +437,7 @@ mean 'epochs'? It has: data, ...
         """Raises an error for a field of another form, or fields that contradict."""
         check_choice("format", self.format, [*FORMATS, None])
         check_choice("split_by", self.split_by, SPLIT_BY)
+        check_choice("on_error", self.on_error, ["raise", "skip"])
         check_choice("unlabelled", self.unlabelled, ["negative", "skip", None])
         check_choice("distribute", self.distribute, [*ENGINES, None])
         check_choice("export", self.export, [*TARGETS, None])

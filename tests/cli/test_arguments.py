@@ -75,6 +75,21 @@ def test_what_reads_datasets_takes_what_the_warning_of_images_without_txt_says(n
     assert ("unlabelled" in actions) == reads
 
 
+# They read what can be read, and say what they leave out.
+READ_WHAT_THEY_CAN = {"inspect", "selftest", "label-next"}
+
+
+@pytest.mark.parametrize("name", cli.COMMANDS)
+def test_what_stops_at_an_error_of_a_dataset_takes_what_the_error_says(name):
+    """`--skip-errors`, which only `convert` had."""
+    actions = {action.dest: action for action in parser_of(name)._actions}
+    stops = "unlabelled" in actions and name not in READ_WHAT_THEY_CAN
+    assert ("on_error" in actions) == stops
+    if stops:
+        assert actions["on_error"].option_strings == ["--skip-errors"]
+        assert actions["on_error"].const == "skip"
+
+
 @pytest.mark.parametrize("name", ["inspect", "train"])
 def test_a_size_is_one_number_or_two(name, capsys):
     parser = parser_of(name)

@@ -143,6 +143,26 @@ def test_images_without_annotations_are_what_they_were_in_training(
     assert len(chosen(data, str(tmp_path / "run")).dataset) == 4  # no YOLO data
 
 
+def test_what_is_wrong_is_left_out_as_it_was_in_training(data, tmp_path, capsys):
+    coco = tmp_path / "coco"
+    shutil.copytree(data, coco)
+    next((coco / "valid").iterdir()).unlink()
+    with pytest.warns(UserWarning, match="1 missing image"):
+        begun(tmp_path / "run", coco, on_error="skip")
+    begun(tmp_path / "other", data)
+    with pytest.warns(UserWarning, match="1 missing image"):
+        found = chosen(coco, str(tmp_path / "run"))
+    assert len(found.dataset) == 3
+    assert "was trained: on_error='skip'." in capsys.readouterr().out
+    with pytest.raises(FileNotFoundError, match=r"on_error=\"skip\" \(--skip-errors\)"):
+        chosen(coco, str(tmp_path / "other"))
+    for on_error, error in (("skip", UserWarning), ("raise", FileNotFoundError)):
+        source = DatasetSource("DATA", str(coco), on_error=on_error)
+        raised = pytest.warns if on_error == "skip" else pytest.raises
+        with raised(error, match="1 missing image"):
+            evaluation_images(source, [str(tmp_path / "other")])
+
+
 @pytest.mark.slow
 def test_a_run_is_evaluated_on_what_it_held_out(undivided, tmp_path, capsys):
     run, out = tmp_path / "run", tmp_path / "out"

@@ -5,6 +5,7 @@ import dataclasses
 import inspect
 import json
 import shlex
+import shutil
 import types
 
 import pytest
@@ -68,6 +69,22 @@ def test_it_trains_and_says_where_what_is_and_goes_on(data, tmp_path, capsys):
     assert "already has a run" in capsys.readouterr().err
     assert cli.main(["train", "--resume", "--out", str(out)]) == 0
     assert "Run is complete (1 of 1 epoch)." in capsys.readouterr().out
+
+
+def test_images_that_are_missing_stop_a_training_or_are_left_out(
+    data, tmp_path, capsys
+):
+    coco, out = tmp_path / "coco", tmp_path / "run"
+    shutil.copytree(data, coco)
+    next((coco / "train").iterdir()).unlink()
+    assert train(coco, "--one-batch", out=out) == 1
+    said = capsys.readouterr().err
+    assert "1 missing image" in said and "(--skip-errors) to leave it out" in said
+    assert not out.exists()
+    assert train(coco, "--one-batch", "--skip-errors", out=out) == 0
+    said = capsys.readouterr()
+    assert "left out" in said.err and "1 missing image" in said.err
+    assert RunConfiguration.read(out / "configuration.yaml").on_error == "skip"
 
 
 def test_none_is_a_word_for_augmentations_as_for_other_flags():

@@ -9,6 +9,7 @@ from PIL import Image
 
 from effdet_keras import data
 from effdet_keras.data import from_arrays, load, load_splits, load_train_valid
+from effdet_keras.data.any_format import load_each
 
 
 def touch(path, content=None):
@@ -325,6 +326,23 @@ def test_images_to_train_and_to_validate_on_are_found(tmp_path, names, capsys):
     (tmp_path / names[0]).rename(tmp_path / "fold1")
     with pytest.raises(ValueError, match="`split` must be one of .*split='train'"):
         load_train_valid(tmp_path)
+
+
+def test_what_is_wrong_in_one_of_both_is_left_out(tmp_path):
+    for name, images in (("train", "ab"), ("val", "c")):
+        touch(tmp_path / f"{name}.json", coco([f"{image}.png" for image in images]))
+    touch(tmp_path / "train/a.png")
+    touch(tmp_path / "val/c.png")
+    with pytest.raises(FileNotFoundError, match="1 missing image"):
+        load_train_valid(tmp_path)
+    with pytest.warns(UserWarning, match="1 missing image"):
+        train, valid = load_train_valid(tmp_path, on_error="skip")
+    assert (len(train), len(valid)) == (1, 1)
+    paths = {"train": tmp_path / "train.json", "val": tmp_path / "val.json"}
+    with pytest.raises(FileNotFoundError, match="1 missing image"):
+        load_each(paths)
+    with pytest.warns(UserWarning, match="1 missing image"):
+        assert len(load_each(paths, on_error="skip")["train"]) == 1
 
 
 def test_what_is_not_divided_is_divided(tmp_path, capsys):

@@ -17,6 +17,7 @@ from effdet_keras.runs.configuration import (
 OTHERS = {
     "data": "cells",
     "format": "coco",
+    "on_error": "skip",
     "unlabelled": "skip",
     "train_split": "train2017",
     "validation_split": "val2017",

@@ -16,6 +16,7 @@ from effdet_keras.cli.arguments import (
     add_overwrite,
     add_precision,
     add_runtime,
+    add_skip_errors,
     add_threads,
     add_unlabelled,
 )
@@ -55,6 +56,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     add_format(files)
     add_unlabelled(files)
+    add_skip_errors(files)
     parser.add_argument(
         "--images",
         metavar="FOLDER",
@@ -89,6 +91,7 @@ def run(
     split: str | None = None,
     format: str | None = None,
     unlabelled: str | None = None,
+    on_error: str | None = None,
     images: str | None = None,
     batch_size: int = 1,
     runs: int = 30,
@@ -112,8 +115,12 @@ def run(
     if targets is None:
         from effdet_keras.extras.benchmark.benchmark_model import benchmark
 
-        rule = "--out, --split, --format and --unlabelled are for DATA and --targets"
+        rule = (
+            "--out, --split, --format, --unlabelled and --skip-errors are for DATA "
+            "and --targets"
+        )
         given = {"out": out, "split": split, "format": format, "unlabelled": unlabelled}
+        given["skip_errors"] = on_error is not None
         require(not any(given.values()), rule, **given)
         check_outputs([json], [model], overwrite=overwrite)
         predictor = open_any_model(model, threads, runtime=runtime, precision=precision)
@@ -135,7 +142,7 @@ def run(
     require(is_usual, rule, **given)
     folder = None if out is None else pathlib.Path(out)
     check_outputs([json, out], [model, data], overwrite=overwrite)
-    source = DatasetSource("DATA", data, split, format, unlabelled)
+    source = DatasetSource("DATA", data, split, format, unlabelled, on_error)
     keras.require("`effdet-keras benchmark`")
     from effdet_keras.cli.evaluation_images import evaluation_images
 

@@ -33,6 +33,7 @@ from effdet_keras.data.split_groups import image_groups
 from effdet_keras.detect.detections import Detections
 from effdet_keras.detect.evaluate import image_results
 from effdet_keras.errors import (
+    EffDetError,
     InvalidStateError,
     InvalidValueError,
     check_choice,
@@ -78,8 +79,9 @@ def write_suspects(
 
     Args:
         run: folder of a run. Images that it did not train on are judged by its best
-            checkpoint, the others by detectors that are trained as it was.
-        data: path of a dataset.
+            checkpoint, the others by detectors that are trained as it was: all, where
+            its own data cannot be read any more.
+        data: path of a dataset. What cannot be read of it is left out, with a warning.
         out: folder to make. It appears once it is complete; the trainings are beside
             it, in a folder that ends in "_folds".
         to: "labelstudio", "cvat", "labelme" or "coco".
@@ -123,7 +125,7 @@ run...
             f"'{os.fspath(run)}' is not the folder of a run of `effdet-keras train`, "
             "whose configuration says how to train on the folds."
         )
-    splits = load_splits(data, format=format, unlabelled=unlabelled)
+    splits = load_splits(data, format=format, on_error="skip", unlabelled=unlabelled)
     if split is not None:
         check_choice("split", split, splits)
         splits = {split: splits[split]}
@@ -248,11 +250,18 @@ class _Judge:
 
     def _trained_on(self):
         """What tells the images of the run's training split."""
-        configuration = self.configuration
-        if configuration.data is None and configuration.train_file_pattern is None:
-            return {_key(record) for record in self.dataset.records}  # to be safe
-        train = choose_splits(configuration).train
-        return {_key(record) for record in train.records}
+        configuration, records = self.configuration, self.dataset.records
+        if configuration.data is not None or configuration.train_file_pattern:
+            try:
+                records = choose_splits(configuration).train.records
+            except (EffDetError, OSError) as error:
+                warnings.warn(
+                    f"What '{self.run.path}' was trained on cannot be read, so all "
+                    "images are judged by detectors that are trained without them: "
+                    f"{first_line(error)}",
+                    stacklevel=2,
+                )
+        return {_key(record) for record in records}  # all, to be safe
 
     def _train_fold(self, train, left_out, number):
         """The detector of a fold; one that is trained already is opened."""

@@ -108,8 +108,8 @@ def _images(folder, data):
         return data.split, data.load((data.split,))
     run = folder.read_configuration()
     where = {"data": data.path, "format": data.format or run.format}
-    if data.unlabelled is not None:
-        where["unlabelled"] = data.unlabelled
+    how = {"unlabelled": data.unlabelled, "on_error": data.on_error}
+    where |= {name: value for name, value in how.items() if value is not None}
     chosen = run.replace(**where, **dict.fromkeys(FILE_PATTERNS))
     return "validation", choose_splits(chosen).validation
 

@@ -86,7 +86,8 @@ def label_next(
         to: "labelstudio", "cvat", "labelme" or "coco".
         count: int, the images to write; None writes all.
         labelled: path of the dataset that is labelled; images unlike it come first.
-            None is the data of the run, where `model` is one and its data is there.
+            What cannot be read of it is left out, with a warning. None is the data of
+            the run, where `model` is one and its data is there.
         format: of `labelled`, where it holds several.
         unlabelled: of `labelled`, as for `ek.data.load`.
         score_threshold: see `Predictor.detect`: of the boxes that are written.
@@ -189,16 +190,14 @@ def _find_images(folder):
 def _labelled_records(model, labelled, format, unlabelled):
     """The records that are labelled: of a dataset, or of the data of a run."""
     if labelled is not None:
-        options = {"format": format, "unlabelled": unlabelled}
-        return _records_of(load_splits(labelled, **options))
+        return _records_of(labelled, format, unlabelled)
     if not isinstance(model, Predictor):
         folder = pathlib.Path(model)
         if folder.is_dir() and RunFolder(folder).has_run:
             run = RunFolder(folder).read_configuration()
             if run.data is not None:
-                options = {"format": run.format, "unlabelled": run.unlabelled}
                 try:
-                    return _records_of(load_splits(run.data, **options))
+                    return _records_of(run.data, run.format, run.unlabelled)
                 except (EffDetError, OSError) as error:
                     warnings.warn(
                         f"The data of the run cannot be read ({error}).", stacklevel=3
@@ -210,7 +209,8 @@ def _labelled_records(model, labelled, format, unlabelled):
     return []
 
 
-def _records_of(splits):
+def _records_of(data, format, unlabelled):
+    splits = load_splits(data, format=format, on_error="skip", unlabelled=unlabelled)
     # Those without boxes, too: somebody looked, and found nothing.
     return [record for dataset in splits.values() for record in dataset.records]
 

@@ -229,6 +229,18 @@ def test_images_that_are_not_annotated_yet_are_left_out(data, judged, tmp_path):
     assert len(set.union(*(seen for _, seen in judged.judged))) == 11
 
 
+def test_what_cannot_be_read_is_left_out_and_told(data, judged, tmp_path, capsys):
+    """Then nobody knows what the run held out: it does not judge itself."""
+    (data / "photo1x.txt").write_text("0 0.5\n")
+    run, out = str(a_run(tmp_path / "run", data)), str(tmp_path / "out")
+    capsys.readouterr()
+    assert cli.main(["inspect", run, str(data), "--suspects", out]) == 0
+    said = capsys.readouterr().err
+    assert "left out or does not train on: 1 bad box" in said
+    assert "was trained on cannot be read, so all images are judged by" in said
+    assert len(judged.trained) == 3 and all("fold" in m for m, _ in judged.judged)
+
+
 @pytest.mark.slow
 def test_suspects_of_real_trainings(data, tmp_path):
     """A second call opens the detectors of the first."""

@@ -82,11 +82,16 @@ def test_what_is_labelled_is_left_out_and_what_looks_like_it_comes_last(
     write_photo(data / "nothing.jpg", seed=3)  # as photo3, with no object in it
     (data / "nothing.txt").write_text("")
     (data / "classes.txt").write_text("cat\n")
+    write_photo(data / "broken.jpg", seed=40)
+    (data / "broken.txt").write_text("0 0.5\n")
     out = tmp_path / "next"
-    label_next(predictor, pool, out, "coco", labelled=data, verbose=False)
+    with pytest.warns(UserWarning, match="1 bad box"):
+        label_next(predictor, pool, out, "coco", labelled=data, verbose=False)
     for name in ("photo2", "photo3"):
         twin = next(row for row in rows(out) if name in row["image"])
         assert twin["looks_like"] == "labelled" and int(twin["rank"]) > 5
+    (data / "broken.jpg").unlink()
+    (data / "broken.txt").unlink()
     # A folder that holds the dataset itself.
     shutil.copytree(data, pool / "data")
     label_next(
