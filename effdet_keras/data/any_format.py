@@ -71,7 +71,7 @@ from effdet_keras.data.formats.voc import voc_readers, write_voc
 from effdet_keras.data.formats.yolo import write_yolo, yolo_readers
 from effdet_keras.data.formats.yolo_layout import find_layout
 from effdet_keras.data.near_duplicates import hash_images
-from effdet_keras.data.problems import MissingImageError, Problem
+from effdet_keras.data.problems import MissingImageError, Problem, Severity
 from effdet_keras.data.record import concat_field, count_unusable
 from effdet_keras.data.shared_images import is_copy, shared_images
 from effdet_keras.errors import InvalidValueError, check_choice, require
@@ -547,6 +547,8 @@ _WITHOUT_NEGATIVES = (
     "via",
     "create_ml",
     "keras_txt",
+    "edge_impulse",
+    "voc",
 )
 
 
@@ -572,8 +574,11 @@ def _tell_of_unlisted(splits, found):
             for name in names_in(pathlib.Path(folder))[1]
             if name not in known and name.lower().endswith(IMAGE_SUFFIXES)
         ]
-        stems = {name.rpartition(".")[0] for name in known} if beside else ()
+        stems = {name.rpartition(".")[0] for name in known} if beside else set()
         left += [os.path.join(folder, n) for n in beside if not _is_derived(n, stems)]
+    if left and found.format == "voc":  # whose lists leave out some, with xml files
+        annotated = _stems_of_xml_files(found.root)
+        left = [n for n in left if pathlib.Path(n).stem not in annotated]
     if not left:
         return splits
     count = sum(map(len, names.values())) + len(left)
@@ -586,6 +591,15 @@ def _tell_of_unlisted(splits, found):
     first = first_to_train_on(splits)
     problem = Problem("unlisted images", os.path.dirname(left[0]), text)
     return splits | {first: splits[first]._with_problem(problem)}
+
+
+def _stems_of_xml_files(root):
+    return {
+        name[:-4]
+        for _, _, names in walk(root, depth=_DEPTH)
+        for name in names
+        if name.lower().endswith(".xml")
+    }
 
 
 def _is_derived(name, stems):
@@ -1014,6 +1028,7 @@ class _Content:
     means_of: Mapping[str, np.ndarray]  # the mean of the boxes of each image, `xywh`
     num_usable: int  # boxes that can be trained on
     is_doubtful: bool  # whether a file does not say what its images or numbers are
+    is_sound: bool  # whether nothing of it is an error
 
     @property
     def counted(self):
@@ -1045,6 +1060,7 @@ def _choose(found, inner, path):
     found = [*found, *inner]
     most = max((len(content.boxes_of) for content in contents), default=0)
     annotated = {n for c in contents for n, count in c.boxes_of.items() if count}
+    most_usable = max((content.num_usable for content in contents), default=0)
 
     def worth(content):
         counts = content.boxes_of
@@ -1052,8 +1068,10 @@ def _choose(found, inner, path):
         is_whole = 2 * len(counts) >= most
         # Images without boxes here that have some in another format are not known here.
         num_known = sum(count > 0 or n not in annotated for n, count in counts.items())
+        is_sound = content.is_sound and content.num_usable >= _MOST * most_usable
         return (
             is_divided and is_whole,
+            is_sound,
             num_known,
             content.num_usable,
             not content.is_doubtful,
@@ -1102,6 +1120,7 @@ def _read_all(sources):
     return contents, [pair for pair in results if not isinstance(pair[1], _Content)]
 
 
+_MOST = 0.9  # of the boxes, with which a dataset without an error is preferred
 _DOUBTS = ("box columns", "classes without names", "images without txt file")
 
 
@@ -1109,8 +1128,8 @@ def _content_of(source):
     """What a dataset holds, or the error where it cannot be read; None: no image."""
     boxes_of, num_boxes, seen = collections.Counter(), 0, set()
     files_of = collections.defaultdict(list)
-    readers, means, is_doubtful, without_class = {}, {}, False, None
-    num_unusable = 0
+    readers, means, without_class = {}, {}, None
+    num_unusable, is_doubtful, is_sound = 0, False, True
     try:
         with dataset_root(source.root), _collector_off():
             for split, read in source.readers.items():
@@ -1125,6 +1144,9 @@ def _content_of(source):
                 again = functools.partial(_read_again, dataset, read)
                 readers[split] = again if is_clean else read
                 is_doubtful |= any(p.kind in _DOUBTS for p in dataset.problems)
+                is_sound &= all(
+                    p.severity is not Severity.ERROR for p in dataset.problems
+                )
                 num_unusable += int(np.sum(count_unusable(dataset.records)))
                 for record in dataset.records:
                     is_file = isinstance(record.image, str)
@@ -1132,9 +1154,10 @@ def _content_of(source):
                     name = name.replace("\\", "/").rpartition("/")[2]
                     name = name.rpartition(".")[0] or name
                     if is_file:
-                        if record.image in seen:  # of a split that has all images
+                        one = record.image, len(record.labels)
+                        if one in seen:  # of a split that has all images
                             continue
-                        seen.add(record.image)
+                        seen.add(one)
                         if not is_remote(record.image):
                             files_of[name].append(record.image)
                     if name in boxes_of:
@@ -1149,7 +1172,15 @@ def _content_of(source):
         return without_class
     usable = num_boxes - num_unusable
     return _Content(
-        source, readers, boxes_of, files_of, num_boxes, means, usable, is_doubtful
+        source,
+        readers,
+        boxes_of,
+        files_of,
+        num_boxes,
+        means,
+        usable,
+        is_doubtful,
+        is_sound,
     )
 
 
@@ -1181,6 +1212,22 @@ def _is_one_image(name, one, other):
     if not here or not there:
         return True
     return any(is_copy(first, second) for first in here for second in there)
+
+
+def _owner_of(content, contents):
+    """The content in whose folder the images of another one lie, or None."""
+    if _has_own_images(content):
+        return None
+    owners = [other for other in contents if _has_own_images(other)]
+    return next((owner for owner in owners if _is_same(content, owner)), None)
+
+
+def _has_own_images(content):
+    """Whether an image of a content lies below its path, or in larger files there."""
+    root = os.path.realpath(content.source.path)
+    files = itertools.chain(*content.files_of.values())
+    first = [os.path.realpath(file) for file in itertools.islice(files, _COMPARED)]
+    return not first or any(file.startswith(root + os.sep) for file in first)
 
 
 def _note_of_other(chosen, other):
@@ -1244,11 +1291,17 @@ def _note_of_unread(source, error):
     return f"\n  {line}: {reason}"
 
 
+def _describe(content, contents):
+    """A line of an error that lists several contents."""
+    source = content.source
+    line = f"{str(source.path)!r} is {source.described}; {content.counted}"
+    owner = _owner_of(content, contents)
+    line += "" if owner is None else f", those of {str(owner.source.path)!r}"
+    return line if content.is_sound else f"{line}, without what cannot be read"
+
+
 def _describe_several(contents, path):
-    shown = "".join(
-        f"\n  {str(c.source.path)!r} is {c.source.described}; {c.counted}"
-        for c in contents[:_SHOWN]
-    )
+    shown = "".join(f"\n  {_describe(c, contents)}" for c in contents[:_SHOWN])
     more = f"\n  and {len(contents) - _SHOWN} more" if len(contents) > _SHOWN else ""
     if len({c.source.path for c in contents}) == 1:
         names = [c.source.format for c in contents]

@@ -11,14 +11,15 @@ import numpy as np
 
 from effdet_keras._internal.whole_files import is_remote
 from effdet_keras.data.record import Record
+from effdet_keras.images import EncodedImage
 
 
 def shared_images(first: Sequence[Record], second: Sequence[Record]) -> list[int]:
     """The places in `second` of images that are in `first` as well.
 
     These are the same file, the same part of a TFRecord file, the same array, or a copy
-    of a file: the same name and the same bytes. Copies under another name are found by
-    `effdet-keras inspect`, which reads every image.
+    of a file, also within TFRecord files: the same name and the same bytes. Copies
+    under another name are found by `effdet-keras inspect`, which reads every image.
 
     Args:
         first, second: records, as `dataset.records` has them.
@@ -57,24 +58,33 @@ def _copies(first, second):
     here, there = _files_by_name(first), _files_by_name(second)
     for name in here.keys() & there.keys():
         by_size, digests = collections.defaultdict(set), {}
-        for path, _ in here[name]:
-            by_size[_size(path)].add(path)
-        for path, i in there[name]:
-            size = _size(path)
+        for image, _ in here[name]:
+            by_size[_size(image)].add(image)
+        for image, i in there[name]:
+            size = _size(image)
             if size is None or size not in by_size:
                 continue
             if size not in digests:
                 digests[size] = set(map(_digest, by_size[size])) - {None}
-            if _digest(path) in digests[size]:
+            if _digest(image) in digests[size]:
                 yield i
 
 
+_MOST_OF_A_NAME = 100  # images inside larger files: more have none of their own
+
+
 def _files_by_name(records):
-    """`(path, place)` of each file, by its name without folders."""
-    by_name = collections.defaultdict(list)
+    """`(image, place)` of each file, by its name without folders."""
+    by_name, inside = collections.defaultdict(list), collections.defaultdict(list)
     for i, record in enumerate(records):
-        if isinstance(record.image, str) and not is_remote(record.image):
+        if isinstance(record.image, EncodedImage):
+            name = os.path.basename(record.file_name.replace("\\", "/"))
+            inside[name].append((record.image, i))
+        elif isinstance(record.image, str) and not is_remote(record.image):
             by_name[os.path.basename(record.image)].append((record.image, i))
+    for name, images in inside.items():
+        if name and len(images) <= _MOST_OF_A_NAME:
+            by_name[name] += images
     return by_name
 
 
@@ -91,6 +101,8 @@ def is_copy(one: str, other: str) -> bool:
 
 def _size(path):
     """The bytes of a file; None where it is not there."""
+    if isinstance(path, EncodedImage):
+        return path.length
     try:
         return os.path.getsize(path)
     except OSError:
@@ -100,6 +112,8 @@ def _size(path):
 def _digest(path):
     """What files of the same bytes share; None where one cannot be read."""
     try:
+        if isinstance(path, EncodedImage):
+            return hashlib.blake2b(path.read()).digest()
         with open(path, "rb") as file:
             return hashlib.file_digest(file, "blake2b").digest()
     except OSError:

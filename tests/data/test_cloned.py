@@ -795,3 +795,222 @@ def test_an_xml_file_of_an_unknown_kind_is_described(tmp_path):
     put(tmp_path, "annotations.xml", text=text)
     with pytest.raises(ValueError, match="tags 'paintings', 'painting', 'annotation'"):
         load(tmp_path)
+
+
+# --- Files that name what is not there, and others beside them that are right.
+
+
+def test_a_list_to_test_on_of_which_nothing_is_there_is_left_out(tmp_path):
+    yolo(tmp_path, "images", "labels", ["a", "b"], classes=None)
+    put(tmp_path, "train.txt", text="images/a.jpg\n")
+    put(tmp_path, "val.txt", text="images/b.jpg\n")
+    put(tmp_path, "test.txt", text="images/gone.jpg\n" * 7)
+    text = "train: train.txt\nval: val.txt\ntest: test.txt\nnames: [cat]\n"
+    put(tmp_path, "pets.yaml", text=text)
+    names, said = loaded(tmp_path)
+    assert names == {"train": ["a.jpg"], "val": ["b.jpg"]}
+    assert "'test' of 'pets.yaml' is left out: none of the images that" in said
+    # One image after many that are gone is a split, and the others are named.
+    put(tmp_path, "test.txt", text="images/gone.jpg\n" * 7 + "images/b.jpg\n")
+    with pytest.raises(FileNotFoundError, match="7 missing images: images/gone.jpg"):
+        load_splits(tmp_path)
+    # Of images to train on the error names those that are missing.
+    put(tmp_path, "train.txt", text="images/gone.jpg\n")
+    with pytest.raises(FileNotFoundError, match="1 missing image: images/gone.jpg"):
+        load(tmp_path, "train")
+
+
+def test_lists_without_a_line_give_way_to_folders(tmp_path):
+    for split, name in (("train", "a"), ("val", "b")):
+        yolo(tmp_path, f"images/{split}", f"labels/{split}", [name], classes=None)
+        put(tmp_path, f"{split}_list.txt", text="")
+    put(tmp_path, "classes.txt", text="cat\n")
+    text = "train: train_list.txt\nval: val_list.txt\nnc: 0\nnames: []\n"
+    put(tmp_path, "train.yaml", text=text)
+    names, said = loaded(tmp_path)
+    assert names == {"train": ["a.jpg"], "val": ["b.jpg"]}
+    assert "the lists that 'train.yaml' names are empty" in said
+    assert load(tmp_path, "val").class_names == ("cat",)
+
+
+def test_lists_of_darknet_without_training_images_give_way_to_folders(tmp_path):
+    for split, name in (("train", "a"), ("valid", "b"), ("test", "c")):
+        yolo(tmp_path, split, split, [name], classes="cat")
+    put(tmp_path, "cfg/valid.txt", text="data/obj/b.jpg\n")
+    text = "train = data/train.txt\nvalid = data/valid.txt\nnames = data/obj.names\n"
+    put(tmp_path, "cfg/obj.data", text=text)
+    names, said = loaded(tmp_path)
+    assert names == {"test": ["c.jpg"], "train": ["a.jpg"], "valid": ["b.jpg"]}
+    assert "images that 'obj.data' names are not there: folders of splits" in said
+
+
+def test_one_folder_is_no_more_than_what_a_list_of_darknet_still_names(tmp_path):
+    yolo(tmp_path, "data/obj", "data/obj", ["a", "b"], classes=None)
+    put(tmp_path, "data/obj.names", text="cat\n")
+    put(tmp_path, "data/valid.txt", text="data/obj/b.jpg\n")
+    text = "train = data/train.txt\nvalid = data/valid.txt\nnames = data/obj.names\n"
+    put(tmp_path, "data/obj.data", text=text)
+    names, said = loaded(tmp_path)
+    assert names == {"valid": ["b.jpg"]}
+    assert "'train' of 'obj.data' is left out: no image of 'data/train.txt'" in said
+
+
+def test_of_two_yaml_files_the_one_whose_folders_are_all_there_is_read(tmp_path):
+    for split, name in (("train", "a"), ("valid", "b")):
+        yolo(tmp_path, f"{split}/images", f"{split}/labels", [name], classes=None)
+    put(tmp_path, "data.yaml", text="train: train\nval: dataset/val\nnames: [dog]\n")
+    text = "train: C:/pets/train/images\nval: C:/pets/valid/images\nnames: [cat]\n"
+    put(tmp_path, "train_data.yaml", text=text)
+    names, said = loaded(tmp_path)
+    assert names == {"train": ["a.jpg"], "val": ["b.jpg"]}
+    assert "'train_data.yaml' is read, of several" in said and "'data.yaml'" in said
+    assert load(tmp_path, "train").class_names == ("cat",)
+    put(tmp_path, "data.yaml", text="train: train\nval: valid\nnames: [dog]\n")
+    assert load(tmp_path, "train").class_names == ("dog",)
+
+
+def test_folders_of_the_same_splits_are_those_of_a_yaml_file_of_nowhere(tmp_path):
+    for split, name in (("train", "a"), ("val", "b")):
+        yolo(tmp_path, f"images/{split}", f"labels/{split}", [name], classes=None)
+    text = "train: path\\to\\train\nval: path\\to\\val\nnames: [cat]\n"
+    put(tmp_path, "data.yaml", text=text)
+    names, said = loaded(tmp_path)
+    assert names == {"train": ["a.jpg"], "val": ["b.jpg"]}
+    assert "Those beside it are read" in said
+    assert load(tmp_path, "val").class_names == ("cat",)
+
+
+def test_images_of_any_folder_whose_txt_files_are_where_a_yaml_file_says(tmp_path):
+    yolo(tmp_path, "my_images", "labels", ["a", "b"], classes=None)
+    put(tmp_path, "pets.yaml", text="train: images\nval: images\nnames: [cat]\n")
+    names, said = loaded(tmp_path)
+    assert names == {"train": ["a.jpg", "b.jpg"]}
+    assert "the folders that 'pets.yaml' names are not there" in said
+    put(tmp_path, "pets.yaml", text="train: pets\nval: pets\nnames: [cat]\n")
+    with pytest.raises(ValueError, match="nothing below .* has its ending"):
+        load(tmp_path)
+
+
+def test_of_two_folders_of_images_the_one_without_others_has_the_txt_files(tmp_path):
+    yolo(tmp_path, "label_images", "label", ["a", "b"], classes="cat")
+    put(tmp_path, *(f"Damage_Images/{name}.jpg" for name in "abcd"))
+    dataset = load(tmp_path)
+    assert paths(dataset, tmp_path) == ["label_images/a.jpg", "label_images/b.jpg"]
+
+
+def test_the_only_name_is_that_of_the_only_number(tmp_path):
+    for split, name in (("train", "a"), ("val", "b")):
+        yolo(tmp_path, f"images/{split}", f"labels/{split}", [name], classes=None)
+        put(tmp_path, f"labels/{split}/{name}.txt", text=ROW.replace("0 ", "20 ", 1))
+    text = "train: images/train\nval: images/val\nnames: [face]\n"
+    put(tmp_path, "data.yaml", text=text)
+    _, said = loaded(tmp_path)
+    assert "all boxes have the number 20, and there is one class name, 'face'" in said
+    for split in ("train", "val"):
+        dataset = load(tmp_path, split)
+        assert dataset.class_names == ("face",)
+        assert [record.labels.tolist() for record in dataset.records] == [[0]]
+    # Another split has another number: which of both the name is of, nobody can say.
+    put(tmp_path, "labels/val/b.txt", text=ROW)
+    with pytest.raises(ValueError, match="1 box with the number 20: 'data.yaml' has"):
+        load(tmp_path, "train")
+
+
+def test_class_names_around_the_folder_of_txt_files_alone(tmp_path):
+    """CVAT's export, unpacked beside the images."""
+    put(tmp_path, "train_data/a.jpg", "train_data/b.jpg")
+    for name in "ab":
+        put(tmp_path, f"obj_train_data/obj_train_data/{name}.txt", text=ROW)
+    put(tmp_path, "obj_train_data/obj.names", text="face\n")
+    dataset = load(tmp_path)
+    assert dataset.class_names == ("face",) and len(dataset) == 2
+
+
+def test_class_names_of_darknet_with_another_ending(tmp_path):
+    yolo(tmp_path, "obj_train_data", "obj_train_data", ["a"], classes=None)
+    put(tmp_path, "train.txt", text="data/obj_train_data/a.jpg\n")
+    put(tmp_path, "obj.names.txt", text="turtle\n")
+    put(tmp_path, "obj.data", text="train = data/train.txt\nnames = data/obj.names\n")
+    assert load(tmp_path).class_names == ("turtle",)
+
+
+def test_of_two_formats_the_one_without_an_error_is_read(tmp_path):
+    """Also where the other one has an annotation more."""
+    for split, names in (("train", "abcdefghijkl"), ("valid", "m")):
+        yolo(tmp_path, split, split, list(names), classes="cat")
+        rows = "".join(f"{name}.jpg 1,2,12,13,0\n" for name in (*names, "gone"))
+        put(tmp_path, f"{split}/_annotations.txt", text=rows)
+        put(tmp_path, f"{split}/_classes.txt", text="cat\n")
+    (tmp_path / "train/l.txt").unlink()
+    names, said = loaded(tmp_path)
+    assert (len(names["train"]), len(names["valid"])) == (12, 1)
+    assert "1 of 12 images have no txt file" in said
+    with pytest.raises(FileNotFoundError, match="1 missing image"):
+        load_splits(tmp_path, format="keras_txt")
+
+
+def test_a_format_without_an_error_but_with_fewer_boxes_is_not_read(tmp_path):
+    put(tmp_path, "images/a.jpg", "images/b.jpg", "images/c.jpg")
+    rows = [f"{name}.jpg,40,20,cat,1,2,12,13\n" for name in ("a", "b", "c", "gone")]
+    put(tmp_path, "labels.csv", text=f"{CSV}{''.join(rows)}")
+    put(tmp_path, "labels.json", text=coco("a.jpg"))
+    with pytest.raises(FileNotFoundError, match="1 missing image"):
+        load(tmp_path)
+
+
+def test_xml_files_of_other_folders_are_told(tmp_path):
+    voc(tmp_path, *"abc", images="images", annotations="annotations")
+    for name in "de":
+        put(tmp_path, f"valid img/{name}.jpg")
+        put(tmp_path, f"valid annot/{name}.xml", text=VOC.format(f"{name}.jpg"))
+    names, said = loaded(tmp_path)
+    assert names == {"train": ["a.jpg", "b.jpg", "c.jpg"]}
+    assert "2 xml files of" in said and "are of other images, and are not read" in said
+    for name in "ab":  # copies of those that are read
+        put(tmp_path, f"valid annot/{name}.xml", text=VOC.format(f"{name}.jpg"))
+    assert "not those of the same images in 'valid annot'" in loaded(tmp_path)[1]
+
+
+def test_images_without_an_xml_file_are_counted(tmp_path):
+    voc(tmp_path, *"abcd", lists={"train": "ab", "val": "c"})
+    put(tmp_path, "JPEGImages/e.jpg")
+    _, said = loaded(tmp_path)
+    assert "1 of 4 images is not read, because no annotation of 'train', 'val'" in said
+    assert "e.jpg" in said and "1 of 4 xml files are in none of the lists" in said
+
+
+def test_the_same_images_in_two_files_of_records_are_told(tmp_path):
+    put(tmp_path, "images/a.jpg", "images/b.jpg")
+    put(tmp_path, "images/labels.csv", text=f"{CSV}a.jpg,40,20,cat,1,2,12,13\n")
+    data = load(tmp_path / "images")
+    put_records(tmp_path / "one", data)
+    (record,) = (tmp_path / "one").glob("*record*")
+    for split in ("train", "test"):
+        put(tmp_path, f"records/{split}.record")
+        shutil.copy(record, tmp_path / f"records/{split}.record")
+    _, said = loaded(tmp_path / "records")
+    assert "'test' and 'train' are the same 1 image" in said
+
+
+def test_an_image_of_two_splits_has_the_boxes_of_both(tmp_path, capsys):
+    put(tmp_path, "images/a.jpg", "images/b.jpg")
+    voc(tmp_path, "a", images="images", annotations="annotations")
+    box = ",40,20,cat,1,2,12,13\n"
+    put(tmp_path, "data/train_labels.csv", text=f"{CSV}a.jpg{box}a.jpg{box}")
+    put(tmp_path, "data/test_labels.csv", text=f"{CSV}a.jpg{box}b.jpg{box}")
+    loaded(tmp_path)
+    assert "4 boxes in 2 images here, 1 box in 1 image there" in capsys.readouterr().out
+
+
+def test_an_error_of_several_datasets_says_whose_images_one_describes(tmp_path):
+    for folder, names in (("cats", "ab"), ("dogs", "cd")):
+        for split, name in zip(("train", "val"), names):
+            yolo(tmp_path / folder, split, split, [name], classes=None)
+    put(tmp_path, "cats/train/a.txt", text="0 x 0.5 0.5 0.5\n")
+    text = "path: /home/me/dogs\ntrain: train\nval: val\nnames: [dog]\n"
+    put(tmp_path, "config/dogs.yaml", text=text)
+    with pytest.raises(ValueError, match="datasets of different images") as error:
+        load(tmp_path, "train")
+    lines = str(error.value).splitlines()[1:]
+    assert ["without what cannot be read" in line for line in lines] == [1, 0, 0]
+    assert lines[1].endswith(f"those of '{tmp_path / 'dogs'}'"), lines

@@ -339,15 +339,27 @@ def _note_unlisted(folder, stems, sets, split, problems):
 
 
 def _note_other_xml(folder, xml_dir, stems, sets, split, problems):
-    """Tells, at the split to train on, of other xml files of the same images."""
+    """Tells, at the split to train on, of xml files in other folders, not read.
+
+    Those of other images, which lie beside them, are a dataset, which others tell of.
+    """
     if split is not None and split != first_to_train_on(_splits_of(sets)):
         return
     used = (xml_dir, xml_dir.parent)
     others = []
     for place in visible_folders(folder):
         files = [] if place in used else visible_files(place, ".xml")
-        is_of_same = any(file.stem in stems for file in files)
-        if is_of_same and split_in_name(place.name) is None and _has_voc(files):
+        if not _has_voc(files):
+            continue
+        own = {file.stem for file in files}
+        left, has_images = own - stems, not own.isdisjoint(_images(place))
+        if 2 * len(left) > len(own) and not has_images:
+            detail = (
+                f"{count_of(len(left), 'xml file')} of {str(place)!r} are of other "
+                "images, and are not read: put both into a folder of their own"
+            )
+            problems.add_note("unlisted images", place, detail)
+        elif left != own and (split_in_name(place.name) is None or not has_images):
             others.append(place)
     if others:
         detail = (

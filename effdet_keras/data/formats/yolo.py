@@ -124,6 +124,15 @@ def from_yolo(
         names = _longer_names(names, class_names, used, source, problems)
     check_class_names(names, f"the dataset {source!r}")
     name_of = {name.lower(): name for name in names} | dict(enumerate(names))
+    folders = dict.fromkeys(image.parent for image in images)
+    only = _only_number(used, layout, split, folders)
+    if only is not None:
+        name_of[only] = names[0]
+        detail = (
+            f"all boxes have the number {only:g}, and there is one class name, "
+            f"{names[0]!r}: it is taken as theirs"
+        )
+        problems.add("number of classes", source, detail)
     found = [
         reading.Found(
             place=image.name,
@@ -139,11 +148,37 @@ def from_yolo(
         if table is not None
     ]
     classes = reading.named_classes(names, class_names)
-    folders = dict.fromkeys(image.parent for image in images)
     why_unknown = functools.partial(_why_unknown, names, layout, folders)
     return reading.make_dataset(
         found, classes, problems, source=source, why_unknown=why_unknown
     )
+
+
+def _only_number(used, layout, split, folders):
+    """The number that all boxes of all splits have, of one class with another; or None.
+
+    So are images of one class of a project with many. Only then the other splits are
+    read for it. A longer list of names near the images may be meant instead.
+    """
+    if len(layout.names) != 1 or len(used) != 1 or layout.names_of:
+        return None
+    (only,) = used
+    if isinstance(only, str) or only < 1 or only % 1:
+        return None
+    if longer_list(folders, layout, only) is not None:
+        return None
+    for other in layout.splits.keys() - {split}:
+        quiet = Problems("", "skip")
+        try:
+            images = images_of(layout, other, quiet)
+            _, files = _labelled(images, layout, None, quiet)
+            tables = yolo_rows.read_label_tables(files, _key_points_of(layout), quiet)
+        except (ValueError, OSError):
+            return None
+        used = used.union(*(table.classes for table in tables if table is not None))
+        if len(used) > 1:
+            return None
+    return only
 
 
 def _longer_names(names, class_names, used, source, problems):

@@ -158,14 +158,38 @@ def _find_yaml(folder):
     files = visible_files(folder, ".yaml", ".yml")
     # One called data.yaml is meant, also where it is wrong. Others may be of anything.
     meant = [file for file in files if file.stem.lower() == "data"]
-    if meant:
-        return meant[0], []
     known = [file for file in files if _has_splits(file)]
+    if meant:
+        better = _more_whole(known, meant[0])
+        return (meant[0], []) if better is None else (better, meant)
     there = [file for file in known if _has_folders(file)]
     if not there and len(known) > 1:
         return None, []  # of a program for many datasets, which are elsewhere
     chosen = (there or known)[:1]
     return (chosen[0], [f for f in known if f != chosen[0]]) if chosen else (None, [])
+
+
+def _more_whole(known, meant):
+    """The yaml file of which all splits are there, and more than of data.yaml, or None.
+
+    Where data.yaml lacks none, nothing is more whole.
+    """
+    counts = {file: _count_splits(file) for file in known}
+    found, named = counts.pop(meant, (0, 0))
+    if found == named:
+        return None
+    whole = [file for file, (own, all_) in counts.items() if own == all_ > found]
+    return whole[0] if len(whole) == 1 else None
+
+
+def _count_splits(file):
+    """How many splits of a data.yaml are there, and how many it names."""
+    try:
+        layout, named = _yaml_layout(file), _entries_of(read_yaml(file))
+    except (ValueError, OSError):
+        return 0, 1
+    there = [split for split in layout.splits if not _is_missing(layout, split)]
+    return len(there), len(named)
 
 
 def _has_splits(file):
@@ -242,11 +266,29 @@ def _yaml_layout(file):
             splits[split] = places
     notes = [_note_of_moved(file, moved)] if moved else []
     notes += [_note_of_outside(file, *outside[0])] if outside else []
+    if splits and not missing and all(map(_is_empty_list, _places_of(splits))):
+        layout = _any_folder_layout(file.parent)
+        if layout is not None:
+            detail = (
+                f"the lists that {file.name!r} names are empty: the folders beside it "
+                "are read"
+            )
+            note = ("moved folders", str(file), detail)
+            layout = layout._replace(yaml=file, notes=(*layout.notes, note))
+            names = _names_of_yaml(content, file)
+            return _with_names(layout._replace(names=names), file.parent)
     if not splits:
         layout = _any_folder_layout(file.parent)
         # Folders beside a file that names others in its own folder could be anything.
         is_meant = all(map(_is_foreign, missing.values()))
-        is_meant = is_meant or (layout is not None and _is_inside(layout, missing))
+        is_meant = is_meant or (
+            layout is not None
+            and (
+                _is_inside(layout, missing)
+                or _has_txt_files_of(layout, missing)
+                or _has_splits_of(layout, missing)
+            )
+        )
         if layout is None or not (is_meant or layout.label_files):
             _raise_missing(folder, next(iter(missing.values())))
         detail = f"the folders that {file.name!r} names are not there: {missing}"
@@ -256,7 +298,7 @@ def _yaml_layout(file):
     empty = {
         split: str(places[0])
         for split, places in splits.items()
-        if not any(map(_has_image, places))
+        if not any(_is_there(place, split, bases) for place in places)
     }
     if len(empty) < len(splits):
         missing |= empty
@@ -265,10 +307,10 @@ def _yaml_layout(file):
         if role_of_split(split) == "train":
             splits[split] = [value]  # an error, if it is asked for
         elif role_of_split(split) != "test" or split in empty:
-            detail = (
-                f"the split {split!r} of {file.name!r} is left out: there are no "
-                f"images at {value!r}"
-            )
+            why = f"there are no images at {value!r}"
+            if split in empty and value.lower().endswith(".txt"):
+                why = f"none of the images that {value!r} names is there"
+            detail = f"the split {split!r} of {file.name!r} is left out: {why}"
             notes.append(("missing split", str(file), detail))
     splits, own_notes = _divided(splits, file)
     notes += [*own_notes, *_notes_of_unnamed_test(splits, file)]
@@ -436,6 +478,27 @@ def _is_inside(layout, missing):
     )
 
 
+def _has_txt_files_of(layout, missing):
+    """Whether a layout has the folders of txt files of images that a data.yaml names.
+
+    Of `images`, which is not there, it is `labels`, if its files are those of other
+    images.
+    """
+    labels = {
+        layout.folder / "/".join(["labels" if p == "images" else p for p in parts])
+        for parts in map(path_parts, missing.values())
+        if "images" in parts
+    }
+    return bool(labels) and labels == set(layout.label_folders.values())
+
+
+def _has_splits_of(layout, missing):
+    """Whether a layout has two splits or more, and for each that is missing one."""
+    roles = set(map(role_of_split, layout.splits))
+    wanted = set(map(role_of_split, missing))
+    return len(missing) > 1 and len(layout.splits) > 1 and roles >= wanted
+
+
 def _raise_missing(folder, value, split=None, there=()):
     rule = "`from_yolo` expects a folder or a list of images for each split"
     place = value if _is_absolute(value) else str(folder / value)
@@ -508,6 +571,20 @@ def _has_image(place):
     )
 
 
+def _is_empty_list(place):
+    return not place.is_dir() and not _has_image(place)
+
+
+def _is_there(place, split, bases):
+    """Whether there is an image in a folder, or one of those that a list names.
+
+    Of a list to train on a line is enough: the error names the images that are missing.
+    """
+    if place.is_dir() or is_remote(place) or role_of_split(split) == "train":
+        return _has_image(place)
+    return _resolves(place, bases) or _resolves(place, bases, None)
+
+
 def _places_of(splits):
     return [p for places in splits.values() for p in places if not isinstance(p, str)]
 
@@ -576,11 +653,14 @@ def _notes_of_more_lists(splits, file):
     return notes
 
 
-def _resolves(place, bases):
-    """Whether one of the first images of a list is there, or a folder has one."""
+def _resolves(place, bases, first=5):
+    """Whether one of the first images of a list is there, or a folder has one.
+
+    None for `first` is all of them.
+    """
     if place.is_dir():
         return _has_image(place)
-    lines = _lines_of(place)[:5]
+    lines = _lines_of(place)[:first]
     if any(path is not None for path in _listed(place, bases, lines)):
         return True
     found, _ = find_moved([(line,) for line in lines], place)
@@ -660,6 +740,11 @@ def _folder_layout(path):
             "`from_yolo` expects a folder with a data.yaml, with `images` and "
             f"`labels`, or with images and txt files. Received: path={str(path)!r}"
         )
+    return _with_names(layout, path)
+
+
+def _with_names(layout, path):
+    """A layout of folders with the names of its classes, as files in them have them."""
     if layout.names:
         return layout
     places = [path, path / "labels", path / "labels" / "train"]
@@ -667,6 +752,8 @@ def _folder_layout(path):
         places += filter(_flat_layout, visible_folders(path))
     pairs = layout.label_folders
     places += _label_places(_places_of(layout.splits), pairs)
+    for folder in dict.fromkeys(file.parent for file in layout.label_files.values()):
+        places += [p for p in (folder, *folder.parents) if path in p.parents]
     names, names_of, notes = _names_of_layout(places, path, layout.splits, pairs)
     return layout._replace(
         names=names, names_of=names_of, notes=(*layout.notes, *notes)
@@ -685,10 +772,14 @@ def _label_files(path):
 
 def _any_folder_layout(path):
     """The first of the known layouts that a folder has, or None."""
+    partial = None  # the layout of a .data file whose list to train on names nothing
     for file in _data_files(path):
         layout = _darknet_layout(file)
-        if layout is not None:
+        if layout is not None and _has_train(layout):
             return layout
+        if layout is not None and partial is None:
+            partial, detail = layout, f"images that {file.name!r} names are not there"
+            note = ("moved folders", str(file), f"{detail}: folders of splits are read")
     for find in (
         _list_layout,
         _parts_layout,
@@ -700,9 +791,16 @@ def _any_folder_layout(path):
         _scattered_layout,
     ):
         layout = find(path)
-        if layout is not None:
+        if layout is not None and partial is None:
             return _without_empty(layout)
-    return None
+        if layout is not None and _has_train(layout) and len(layout.splits) > 1:
+            layout = layout._replace(notes=(*layout.notes, note))
+            return _without_empty(layout)
+    return partial
+
+
+def _has_train(layout):
+    return any(role_of_split(split) == "train" for split in layout.splits)
 
 
 def _without_empty(layout):
@@ -950,10 +1048,14 @@ def _pair_layout(path):
 def _largest_pair(counts):
     """The folders of images and of txt files with most in common, and notes of others.
 
+    Of two with as much the one with fewer other images counts.
+
     Returns:
         Dict of the one folder to the other; and a note of each pair of two more.
     """
-    pairs = dict([max(counts, key=counts.get)])
+    most = max(counts.values())
+    best = [pair for pair, count in counts.items() if count == most]
+    pairs = dict([min(best, key=lambda pair: len(_images_and_texts(pair[0])[0]))])
     used = {*pairs, *pairs.values()}
     others = [pair for pair in counts if used.isdisjoint(pair)]
     return pairs, tuple(_note_of_other_pair(*pair) for pair in others)
@@ -1402,6 +1504,7 @@ def _label_places(images, pairs):
 _NAME_FILES = (
     "classes.txt",
     "obj.names",
+    "obj.names.txt",
     "_darknet.labels",
     "classes.names",
     "class_names.txt",

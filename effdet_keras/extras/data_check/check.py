@@ -491,8 +491,8 @@ def _find_classes(counts, class_names):
         elif counts[label] * _IMBALANCE <= counts[most]:
             found["class imbalance"] = (
                 f"{name!r} has {counts[label]:,} boxes, {class_names[most]!r} has "
-                f"{counts[most]:,}: `effdet-keras train --balance auto` trains on "
-                "its images more often"
+                f"{counts[most]:,}: more images with it help most; `effdet-keras train "
+                "--balance auto` trains on those that it has more often"
             )
         if plain[label] in plain[:label]:
             first = class_names[plain.index(plain[label])]

@@ -236,8 +236,9 @@ def test_tiny_boxes_are_measured_on_the_networks_input(clean):
             {
                 "unused class": "class 'owl' has no box",
                 "class imbalance": (
-                    "'dog' has 1 boxes, 'cat' has 10: `effdet-keras train --balance "
-                    "auto` trains on its images more often"
+                    "'dog' has 1 boxes, 'cat' has 10: more images with it help most; "
+                    "`effdet-keras train --balance auto` trains on those that it has "
+                    "more often"
                 ),
             },
         ),
