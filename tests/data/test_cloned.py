@@ -841,7 +841,7 @@ def test_lists_of_darknet_without_training_images_give_way_to_folders(tmp_path):
     put(tmp_path, "cfg/obj.data", text=text)
     names, said = loaded(tmp_path)
     assert names == {"test": ["c.jpg"], "train": ["a.jpg"], "valid": ["b.jpg"]}
-    assert "images that 'obj.data' names are not there: folders of splits" in said
+    assert "no image of 'obj.data' to train on is there: folders of splits" in said
 
 
 def test_one_folder_is_no_more_than_what_a_list_of_darknet_still_names(tmp_path):

@@ -158,10 +158,10 @@ def _find_yaml(folder):
     files = visible_files(folder, ".yaml", ".yml")
     # One called data.yaml is meant, also where it is wrong. Others may be of anything.
     meant = [file for file in files if file.stem.lower() == "data"]
-    known = [file for file in files if _has_splits(file)]
     if meant:
-        better = _more_whole(known, meant[0])
+        better = _more_whole(files, meant[0])
         return (meant[0], []) if better is None else (better, meant)
+    known = [file for file in files if _has_splits(file)]
     there = [file for file in known if _has_folders(file)]
     if not there and len(known) > 1:
         return None, []  # of a program for many datasets, which are elsewhere
@@ -169,15 +169,18 @@ def _find_yaml(folder):
     return (chosen[0], [f for f in known if f != chosen[0]]) if chosen else (None, [])
 
 
-def _more_whole(known, meant):
+def _more_whole(files, meant):
     """The yaml file of which all splits are there, and more than of data.yaml, or None.
 
     Where data.yaml lacks none, nothing is more whole.
     """
-    counts = {file: _count_splits(file) for file in known}
-    found, named = counts.pop(meant, (0, 0))
+    if not _has_splits(meant):
+        return None
+    found, named = _count_splits(meant)
     if found == named:
         return None
+    known = [file for file in files if file != meant and _has_splits(file)]
+    counts = {file: _count_splits(file) for file in known}
     whole = [file for file, (own, all_) in counts.items() if own == all_ > found]
     return whole[0] if len(whole) == 1 else None
 
@@ -195,7 +198,7 @@ def _count_splits(file):
 def _has_splits(file):
     try:
         content = load_yaml(read_text(file))
-    except InvalidValueError:
+    except (ValueError, OSError):
         return False
     return isinstance(content, dict) and "names" in content and _has_places(content)
 
@@ -778,7 +781,7 @@ def _any_folder_layout(path):
         if layout is not None and _has_train(layout):
             return layout
         if layout is not None and partial is None:
-            partial, detail = layout, f"images that {file.name!r} names are not there"
+            partial, detail = layout, f"no image of {file.name!r} to train on is there"
             note = ("moved folders", str(file), f"{detail}: folders of splits are read")
     for find in (
         _list_layout,
