@@ -724,7 +724,7 @@ class Source:
     readers: Mapping[str, Callable]
     root: pathlib.Path  # what the user named: images lie below it
     note: str = ""  # what else was found, and not taken
-    others: tuple[Source, ...] = ()  # those of `note` that can be read
+    others: tuple[Source, ...] = ()  # those of `note`
 
     def __str__(self):
         return f"{str(self.path)!r} is {self.described}{self.note}"
@@ -1052,9 +1052,12 @@ def _choose(found, inner, path):
     if without_package and not any(content.num_boxes for content in contents):
         return without_package[0]  # whose reader says what to install
     unread_notes = "".join(_note_of_unread(*pair) for pair in unread)
+    told = tuple(source for source, _ in unread)
     if len(contents) == 1:
-        readers, note = contents[0].readers, unread_notes
-        return dataclasses.replace(contents[0].source, readers=readers, note=note)
+        (content,) = contents
+        return dataclasses.replace(
+            content.source, readers=content.readers, note=unread_notes, others=told
+        )
     if not contents and len(found) == 1:
         return found[0]  # whose reader says why it cannot be read
     found = [*found, *inner]
@@ -1107,7 +1110,7 @@ def _choose(found, inner, path):
         for c in aside[:_SHOWN]
     )
     notes += unread_notes
-    others = tuple(content.source for content in (*others, *aside))
+    others = (*told, *(content.source for content in (*others, *aside)))
     return dataclasses.replace(
         first.source, readers=first.readers, note=notes, others=others
     )

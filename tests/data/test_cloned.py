@@ -1014,3 +1014,12 @@ def test_an_error_of_several_datasets_says_whose_images_one_describes(tmp_path):
     lines = str(error.value).splitlines()[1:]
     assert ["without what cannot be read" in line for line in lines] == [1, 0, 0]
     assert lines[1].endswith(f"those of '{tmp_path / 'dogs'}'"), lines
+
+
+def test_what_cannot_be_read_is_told_once(tmp_path, capsys):
+    put(tmp_path, "pets/a.jpg")
+    put(tmp_path, "pets/a.xml", text=VOC.format("a.jpg"))
+    put(tmp_path, "code/b.jpg")
+    put(tmp_path, "code/test.record")  # of no records
+    assert loaded(tmp_path)[0] == {"train": ["a.jpg"]}
+    assert capsys.readouterr().out.count("is TFRecord") == 1
