@@ -315,7 +315,9 @@ def load_each(
         "unlabelled": unlabelled,
     }
     datasets = {name: load(path, **options) for name, path in paths.items()}
-    return _tell_of_shared(_with_same_classes(datasets), list(paths.values()))
+    return _tell_of_shared(
+        _with_same_classes(datasets), list(map(os.fspath, paths.values()))
+    )
 
 
 def convert(
@@ -577,8 +579,10 @@ def _tell_of_unlisted(splits, found):
         stems = {name.rpartition(".")[0] for name in known} if beside else set()
         left += [os.path.join(folder, n) for n in beside if not _is_derived(n, stems)]
     if left and found.format == "voc":  # whose lists leave out some, with xml files
+        kinds = {p.kind for dataset in splits.values() for p in dataset.problems}
         annotated = _stems_of_xml_files(found.root)
         left = [n for n in left if pathlib.Path(n).stem not in annotated]
+        left = left if "unlisted images" not in kinds else []
     if not left:
         return splits
     count = sum(map(len, names.values())) + len(left)
@@ -594,12 +598,13 @@ def _tell_of_unlisted(splits, found):
 
 
 def _stems_of_xml_files(root):
-    return {
+    stems = {
         name[:-4]
         for _, _, names in walk(root, depth=_DEPTH)
         for name in names
         if name.lower().endswith(".xml")
     }
+    return stems | {os.path.splitext(stem)[0] for stem in stems}  # of a.jpg.xml
 
 
 def _is_derived(name, stems):
@@ -641,7 +646,11 @@ _MAX_WITHOUT_ROLE = 2  # splits, such as two files of which one was to be read
 
 
 def _tell_of_shared(splits, source):
-    """The splits, with a warning and a problem of images that are in two of them."""
+    """The splits, with a warning and a problem of images that are in two of them.
+
+    `source` is the path of all, or a list of their paths.
+    """
+    source = ", ".join(source) if isinstance(source, list) else os.fspath(source)
     told = dict(splits)
     names = [name for name in splits if role_of_split(name) is not None]
     if len(splits) - len(names) <= _MAX_WITHOUT_ROLE:
@@ -652,7 +661,7 @@ def _tell_of_shared(splits, source):
             if not shared:
                 continue
             text = _describe_shared(first, second, len(shared), splits)
-            warnings.warn(f"{os.fspath(source)!r}: {text}", stacklevel=3)
+            warnings.warn(f"{source!r}: {text}", stacklevel=3)
             problem = Problem("shared images", second, text)
             told[second] = told[second]._with_problem(problem)
     return told
@@ -1029,6 +1038,7 @@ class _Content:
     num_usable: int  # boxes that can be trained on
     is_doubtful: bool  # whether a file does not say what its images or numbers are
     is_sound: bool  # whether nothing of it is an error
+    has_names: bool  # whether its classes have names
 
     @property
     def counted(self):
@@ -1063,19 +1073,28 @@ def _choose(found, inner, path):
     found = [*found, *inner]
     most = max((len(content.boxes_of) for content in contents), default=0)
     annotated = {n for c in contents for n, count in c.boxes_of.items() if count}
+
+    def num_known(content):
+        # Images without boxes here that have some in another format are not known here.
+        counts = content.boxes_of
+        return sum(count > 0 or n not in annotated for n, count in counts.items())
+
     most_usable = max((content.num_usable for content in contents), default=0)
+    most_known = max(map(num_known, contents), default=0)
+
+    def is_sound(content):
+        has_most = content.num_usable >= _MOST * most_usable
+        has_most &= num_known(content) >= _MOST * most_known
+        return content.is_sound and content.has_names and has_most
 
     def worth(content):
         counts = content.boxes_of
         is_divided = _is_divided(content.source)
         is_whole = 2 * len(counts) >= most
-        # Images without boxes here that have some in another format are not known here.
-        num_known = sum(count > 0 or n not in annotated for n, count in counts.items())
-        is_sound = content.is_sound and content.num_usable >= _MOST * most_usable
         return (
             is_divided and is_whole,
-            is_sound,
-            num_known,
+            is_sound(content),
+            num_known(content),
             content.num_usable,
             not content.is_doubtful,
             -found.index(content.source),
@@ -1123,16 +1142,16 @@ def _read_all(sources):
     return contents, [pair for pair in results if not isinstance(pair[1], _Content)]
 
 
-_MOST = 0.9  # of the boxes, with which a dataset without an error is preferred
+_MOST = 0.95  # of boxes and images, with which one without an error is preferred
 _DOUBTS = ("box columns", "classes without names", "images without txt file")
 
 
 def _content_of(source):
     """What a dataset holds, or the error where it cannot be read; None: no image."""
-    boxes_of, num_boxes, seen = collections.Counter(), 0, set()
+    boxes_of, num_boxes, seen = collections.Counter(), 0, {}
     files_of = collections.defaultdict(list)
     readers, means, without_class = {}, {}, None
-    num_unusable, is_doubtful, is_sound = 0, False, True
+    num_unusable, kinds, is_sound = 0, set(), True
     try:
         with dataset_root(source.root), _collector_off():
             for split, read in source.readers.items():
@@ -1146,7 +1165,7 @@ def _content_of(source):
                 is_clean = not told and not dataset.problems
                 again = functools.partial(_read_again, dataset, read)
                 readers[split] = again if is_clean else read
-                is_doubtful |= any(p.kind in _DOUBTS for p in dataset.problems)
+                kinds |= {problem.kind for problem in dataset.problems}
                 is_sound &= all(
                     p.severity is not Severity.ERROR for p in dataset.problems
                 )
@@ -1156,11 +1175,17 @@ def _content_of(source):
                     name = record.image if is_file else record.file_name
                     name = name.replace("\\", "/").rpartition("/")[2]
                     name = name.rpartition(".")[0] or name
+                    if is_file and record.image in seen:
+                        # Another split has it, with the same boxes or with others.
+                        before = seen[record.image]
+                        boxes = np.concatenate([before, record.boxes_xywh])
+                        seen[record.image] = np.unique(boxes, axis=0)
+                        count = max(len(seen[record.image]) - len(before), 0)
+                        boxes_of[name] += count
+                        num_boxes += count
+                        continue
                     if is_file:
-                        one = record.image, len(record.labels)
-                        if one in seen:  # of a split that has all images
-                            continue
-                        seen.add(one)
+                        seen[record.image] = record.boxes_xywh
                         if not is_remote(record.image):
                             files_of[name].append(record.image)
                     if name in boxes_of:
@@ -1182,8 +1207,9 @@ def _content_of(source):
         num_boxes,
         means,
         usable,
-        is_doubtful,
+        not kinds.isdisjoint(_DOUBTS),
         is_sound,
+        "classes without names" not in kinds,
     )
 
 

@@ -174,6 +174,10 @@ class Problems:
         self.add(kind, file, detail)
         self._notes.append(self._found[-1])
 
+    def has(self, kind: str) -> bool:
+        """Whether a problem of a kind was found."""
+        return any(problem.kind == kind for problem in self._found)
+
     def finish(
         self, find_images: Callable[[Sequence[str]], str] | None = None
     ) -> tuple[Problem, ...]:
@@ -183,18 +187,7 @@ class Problems:
             find_images: says where images of these paths, which are missing, may be;
                 "" if it knows no place.
         """
-        errors = [p for p in self._found if p.severity is Severity.ERROR]
-        if errors and self._on_error == "raise":
-            missing = [p.file for p in errors if p.kind == "missing image"]
-            are_all = len(missing) == len(errors)
-            where = "Is the image folder right? " if are_all else ""
-            if find_images and missing:
-                hint = find_images(missing)
-                where += f"{hint}. " if hint else ""
-            raise (MissingImageError if are_all else InvalidValueError)(
-                f"{self.reader} found {describe_problems(errors)}. {where}Repair "
-                'this, or pass on_error="skip" (--skip-errors) to leave it out'
-            )
+        self.refuse(find_images)
         alone = [p for p in self._found if KINDS[p.kind].counts_all]
         others = [p for p in self._found if not KINDS[p.kind].counts_all]
         serious = [p for p in others if p.severity is not Severity.NOTE]
@@ -208,6 +201,21 @@ class Problems:
         for problem in alone:
             warnings.warn(f"{self.reader}: {problem.detail}", stacklevel=3)
         return tuple(self._found)
+
+    def refuse(self, find_images: Callable[[Sequence[str]], str] | None = None) -> None:
+        """Raises what `finish` raises, and warns of nothing."""
+        errors = [p for p in self._found if p.severity is Severity.ERROR]
+        if errors and self._on_error == "raise":
+            missing = [p.file for p in errors if p.kind == "missing image"]
+            are_all = len(missing) == len(errors)
+            where = "Is the image folder right? " if are_all else ""
+            if find_images and missing:
+                hint = find_images(missing)
+                where += f"{hint}. " if hint else ""
+            raise (MissingImageError if are_all else InvalidValueError)(
+                f"{self.reader} found {describe_problems(errors)}. {where}Repair "
+                'this, or pass on_error="skip" (--skip-errors) to leave it out'
+            )
 
 
 def describe_problems(problems: Sequence[Problem], shown: int = 3) -> str:

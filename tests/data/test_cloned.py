@@ -23,6 +23,7 @@ from support.cloned_files import (
 )
 
 from effdet_keras.data import from_voc, load, load_splits, load_train_valid
+from effdet_keras.data.any_format import load_each
 
 
 def voc(
@@ -809,11 +810,21 @@ def test_a_list_to_test_on_of_which_nothing_is_there_is_left_out(tmp_path):
     put(tmp_path, "pets.yaml", text=text)
     names, said = loaded(tmp_path)
     assert names == {"train": ["a.jpg"], "val": ["b.jpg"]}
-    assert "'test' of 'pets.yaml' is left out: none of the images that" in said
+    assert "'test' of 'pets.yaml' is left out: the images that" in said
+    assert "names are not there" in said
     # One image after many that are gone is a split, and the others are named.
     put(tmp_path, "test.txt", text="images/gone.jpg\n" * 7 + "images/b.jpg\n")
     with pytest.raises(FileNotFoundError, match="7 missing images: images/gone.jpg"):
         load_splits(tmp_path)
+    # So it is where an image has the name of one of the list, in another folder.
+    put(tmp_path, "test.txt", text="test/x.jpg\ntest/y.jpg\n")
+    for i, folder in enumerate(("flowers", "weeds", "trees")):
+        put(tmp_path, f"{folder}/x.jpg", f"{folder}/y.jpg", color=(i, 90 * i, 0))
+    with pytest.raises(FileNotFoundError, match="2 missing images: test/x.jpg"):
+        load_splits(tmp_path)
+    names, said = loaded(tmp_path, on_error="skip")
+    assert names == {"train": ["a.jpg"], "val": ["b.jpg"]}
+    assert said.count("2 missing images: test/x.jpg") == 1
     # Of images to train on the error names those that are missing.
     put(tmp_path, "train.txt", text="images/gone.jpg\n")
     with pytest.raises(FileNotFoundError, match="1 missing image: images/gone.jpg"):
@@ -842,6 +853,13 @@ def test_lists_of_darknet_without_training_images_give_way_to_folders(tmp_path):
     names, said = loaded(tmp_path)
     assert names == {"test": ["c.jpg"], "train": ["a.jpg"], "valid": ["b.jpg"]}
     assert "no image of 'obj.data' to train on is there: folders of splits" in said
+    assert load(tmp_path, "test").class_names == ("cat",)
+    put(tmp_path, "cfg/pets.names", text="dog\n")
+    put(tmp_path, "cfg/obj.data", text=text.replace("data/obj.names", "pets.names"))
+    assert load(tmp_path, "test").class_names == ("dog",)
+    # Who names no images to train on means those to validate on.
+    put(tmp_path, "cfg/obj.data", text="valid = valid.txt\nnames = pets.names\n")
+    assert loaded(tmp_path)[0] == {"valid": ["b.jpg"]}
 
 
 def test_one_folder_is_no_more_than_what_a_list_of_darknet_still_names(tmp_path):
@@ -859,14 +877,28 @@ def test_of_two_yaml_files_the_one_whose_folders_are_all_there_is_read(tmp_path)
     for split, name in (("train", "a"), ("valid", "b")):
         yolo(tmp_path, f"{split}/images", f"{split}/labels", [name], classes=None)
     put(tmp_path, "data.yaml", text="train: train\nval: dataset/val\nnames: [dog]\n")
-    text = "train: C:/pets/train/images\nval: C:/pets/valid/images\nnames: [cat]\n"
+    text = "train: C:/pets/train/images\nval: C:/pets/valid/images\nnames: [cat, dog]\n"
     put(tmp_path, "train_data.yaml", text=text)
     names, said = loaded(tmp_path)
     assert names == {"train": ["a.jpg"], "val": ["b.jpg"]}
     assert "'train_data.yaml' is read, of several" in said and "'data.yaml'" in said
-    assert load(tmp_path, "train").class_names == ("cat",)
-    put(tmp_path, "data.yaml", text="train: train\nval: valid\nnames: [dog]\n")
+    assert load(tmp_path, "train").class_names == ("cat", "dog")
+    as_many = text.replace("cat, dog", "cat")
+    put(tmp_path, "train_data.yaml", text=as_many)
     assert load(tmp_path, "train").class_names == ("dog",)
+    put(tmp_path, "train_data.yaml", text=text)
+    for val in ("valid", "valid\ntest: ../test/images"):  # a test may be missing
+        put(tmp_path, "data.yaml", text=f"train: train\nval: {val}\nnames: [dog]\n")
+        assert load(tmp_path, "train").class_names == ("dog",)
+
+
+def test_what_lies_beside_a_whole_data_yaml_is_not_opened(tmp_path):
+    yolo(tmp_path, classes=None)
+    put(tmp_path, "data.yaml", text="train: images\nnames: [cat]\n")
+    (tmp_path / "other.yaml").symlink_to(tmp_path / "nowhere.yaml")
+    assert load(tmp_path).class_names == ("cat",)
+    put(tmp_path, "data.yaml", text="train: images\nval: gone\nnames: [cat]\n")
+    assert load(tmp_path).class_names == ("cat",)
 
 
 def test_folders_of_the_same_splits_are_those_of_a_yaml_file_of_nowhere(tmp_path):
@@ -891,11 +923,14 @@ def test_images_of_any_folder_whose_txt_files_are_where_a_yaml_file_says(tmp_pat
         load(tmp_path)
 
 
-def test_of_two_folders_of_images_the_one_without_others_has_the_txt_files(tmp_path):
-    yolo(tmp_path, "label_images", "label", ["a", "b"], classes="cat")
-    put(tmp_path, *(f"Damage_Images/{name}.jpg" for name in "abcd"))
-    dataset = load(tmp_path)
-    assert paths(dataset, tmp_path) == ["label_images/a.jpg", "label_images/b.jpg"]
+def test_a_second_folder_of_images_for_the_same_txt_files_is_told(tmp_path):
+    """It may have drawings of the boxes."""
+    yolo(tmp_path, "frames", "label", ["a", "b"], classes="cat")
+    put(tmp_path, "vis/a.jpg", "vis/b.jpg")
+    names, said = loaded(tmp_path)
+    assert names == {"train": ["a.jpg", "b.jpg"]}
+    assert paths(load(tmp_path), tmp_path)[0] == "frames/a.jpg"
+    assert f"'{tmp_path / 'vis'}' has images for the txt files of" in said
 
 
 def test_the_only_name_is_that_of_the_only_number(tmp_path):
@@ -910,6 +945,14 @@ def test_the_only_name_is_that_of_the_only_number(tmp_path):
         dataset = load(tmp_path, split)
         assert dataset.class_names == ("face",)
         assert [record.labels.tolist() for record in dataset.records] == [[0]]
+    with pytest.warns(UserWarning, match="beyond its end are called as in"):
+        names = [f"class {i}" for i in range(21)]
+        named = load(tmp_path, "train", class_names=["face", *names[1:]])
+    assert named.class_names[named.records[0].labels[0]] == "class 20"
+    put(tmp_path, "data.yaml", text=f"{text}nc: 2\n")  # one has no name
+    with pytest.raises(ValueError, match="1 box with the number 20"):
+        load(tmp_path, "train")
+    put(tmp_path, "data.yaml", text=text)
     # Another split has another number: which of both the name is of, nobody can say.
     put(tmp_path, "labels/val/b.txt", text=ROW)
     with pytest.raises(ValueError, match="1 box with the number 20: 'data.yaml' has"):
@@ -936,17 +979,20 @@ def test_class_names_of_darknet_with_another_ending(tmp_path):
 
 def test_of_two_formats_the_one_without_an_error_is_read(tmp_path):
     """Also where the other one has an annotation more."""
-    for split, names in (("train", "abcdefghijkl"), ("valid", "m")):
+    for split, names in (("train", "abcdefghijklnopqrstuv"), ("valid", "m")):
         yolo(tmp_path, split, split, list(names), classes="cat")
         rows = "".join(f"{name}.jpg 1,2,12,13,0\n" for name in (*names, "gone"))
         put(tmp_path, f"{split}/_annotations.txt", text=rows)
         put(tmp_path, f"{split}/_classes.txt", text="cat\n")
     (tmp_path / "train/l.txt").unlink()
     names, said = loaded(tmp_path)
-    assert (len(names["train"]), len(names["valid"])) == (12, 1)
-    assert "1 of 12 images have no txt file" in said
+    assert (len(names["train"]), len(names["valid"])) == (21, 1)
+    assert "1 of 21 images have no txt file" in said
     with pytest.raises(FileNotFoundError, match="1 missing image"):
         load_splits(tmp_path, format="keras_txt")
+    (tmp_path / "classes.txt").unlink()  # then YOLO's classes have no names
+    with pytest.raises(FileNotFoundError, match="1 missing image"):
+        load_splits(tmp_path)
 
 
 def test_a_format_without_an_error_but_with_fewer_boxes_is_not_read(tmp_path):
@@ -972,11 +1018,15 @@ def test_xml_files_of_other_folders_are_told(tmp_path):
 
 
 def test_images_without_an_xml_file_are_counted(tmp_path):
-    voc(tmp_path, *"abcd", lists={"train": "ab", "val": "c"})
-    put(tmp_path, "JPEGImages/e.jpg")
+    voc(tmp_path, *"abc", lists={"train": "ab", "val": "c"})
+    put(tmp_path, "JPEGImages/e.jpg", "JPEGImages/d.jpg")
+    put(tmp_path, "Annotations/d.jpg.xml", text=VOC.format("d.jpg"))
     _, said = loaded(tmp_path)
-    assert "1 of 4 images is not read, because no annotation of 'train', 'val'" in said
-    assert "e.jpg" in said and "1 of 4 xml files are in none of the lists" in said
+    assert "1 of 4 xml files are in none of the lists" in said
+    assert "no annotation of" not in said  # one of them may be in no list
+    (tmp_path / "Annotations/d.jpg.xml").unlink()
+    _, said = loaded(tmp_path)
+    assert "2 of 5 images are not read, because no annotation of 'train', 'val'" in said
 
 
 def test_the_same_images_in_two_files_of_records_are_told(tmp_path):
@@ -996,10 +1046,11 @@ def test_an_image_of_two_splits_has_the_boxes_of_both(tmp_path, capsys):
     put(tmp_path, "images/a.jpg", "images/b.jpg")
     voc(tmp_path, "a", images="images", annotations="annotations")
     box = ",40,20,cat,1,2,12,13\n"
-    put(tmp_path, "data/train_labels.csv", text=f"{CSV}a.jpg{box}a.jpg{box}")
-    put(tmp_path, "data/test_labels.csv", text=f"{CSV}a.jpg{box}b.jpg{box}")
+    other = ",40,20,cat,5,6,12,13\n"
+    put(tmp_path, "data/train_labels.csv", text=f"{CSV}a.jpg{box}")
+    put(tmp_path, "data/test_labels.csv", text=f"{CSV}a.jpg{box}a.jpg{other}b.jpg{box}")
     loaded(tmp_path)
-    assert "4 boxes in 2 images here, 1 box in 1 image there" in capsys.readouterr().out
+    assert "3 boxes in 2 images here, 1 box in 1 image there" in capsys.readouterr().out
 
 
 def test_an_error_of_several_datasets_says_whose_images_one_describes(tmp_path):
@@ -1023,3 +1074,37 @@ def test_what_cannot_be_read_is_told_once(tmp_path, capsys):
     put(tmp_path, "code/test.record")  # of no records
     assert loaded(tmp_path)[0] == {"train": ["a.jpg"]}
     assert capsys.readouterr().out.count("is TFRecord") == 1
+
+
+def test_a_yaml_file_of_other_classes_is_not_of_the_folders_beside_it(tmp_path):
+    for split, name in (("train", "a"), ("valid", "b")):
+        yolo(tmp_path, f"{split}/images", f"{split}/labels", [name], classes="cat")
+    text = "train: coco8/images/tr\nval: coco8/images/va\nnames: [person]\n"
+    put(tmp_path, "coco8.yaml", text=text)
+    with pytest.raises(FileNotFoundError, match="nothing below .* has its ending"):
+        load(tmp_path, "train")
+
+
+def test_a_list_may_be_two_folders_below_its_images(tmp_path):
+    yolo(tmp_path, "dataset/images", "dataset/labels", list("abcd"), classes=None)
+    for split, names in (("train", "ab"), ("val", "cd")):
+        text = "".join(f"images/{name}.jpg\n" for name in names)
+        put(tmp_path, f"dataset/ImageSets/{split}.txt", text=text)
+    text = "path: ../dataset/ImageSets\ntrain: train.txt\nval: val.txt\nnames: [cat]\n"
+    put(tmp_path, "configs/data.yaml", text=text)
+    names, _ = loaded(tmp_path / "configs")
+    assert names == {"train": ["a.jpg", "b.jpg"], "val": ["c.jpg", "d.jpg"]}
+
+
+def test_a_link_to_nowhere_in_another_folder_is_no_error(tmp_path):
+    voc(tmp_path, "a", images="images")
+    (tmp_path / "other").mkdir()
+    (tmp_path / "other/q.xml").symlink_to(tmp_path / "nowhere.xml")
+    assert loaded(tmp_path)[0] == {"train": ["a.jpg"]}
+
+
+def test_each_of_two_paths_may_have_the_same_images(tmp_path):
+    for folder in ("one", "copy"):
+        yolo(tmp_path / folder, names=["a"])
+    with pytest.warns(UserWarning, match="'train' and 'val' are the same 1 image"):
+        load_each({"train": tmp_path / "one", "val": tmp_path / "copy"})

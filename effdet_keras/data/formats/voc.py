@@ -346,20 +346,26 @@ def _note_other_xml(folder, xml_dir, stems, sets, split, problems):
     if split is not None and split != first_to_train_on(_splits_of(sets)):
         return
     used = (xml_dir, xml_dir.parent)
+    known = {stem.rpartition("/")[2] for stem in stems}  # of "cats/1" the last part
     others = []
     for place in visible_folders(folder):
         files = [] if place in used else visible_files(place, ".xml")
-        if not _has_voc(files):
+        try:
+            is_voc = _has_voc(files)
+        except OSError:  # a link to nowhere
+            continue
+        if not is_voc:
             continue
         own = {file.stem for file in files}
-        left, has_images = own - stems, not own.isdisjoint(_images(place))
+        left, has_images = own - known, not own.isdisjoint(_images(place))
         if 2 * len(left) > len(own) and not has_images:
             detail = (
                 f"{count_of(len(left), 'xml file')} of {str(place)!r} are of other "
-                "images, and are not read: put both into a folder of their own"
+                "images, and are not read: put them and their images into a folder of "
+                "their own"
             )
-            problems.add_note("unlisted images", place, detail)
-        elif left != own and (split_in_name(place.name) is None or not has_images):
+            problems.add("unlisted images", place, detail)
+        if left != own and (split_in_name(place.name) is None or not has_images):
             others.append(place)
     if others:
         detail = (

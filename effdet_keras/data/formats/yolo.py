@@ -126,7 +126,7 @@ def from_yolo(
     name_of = {name.lower(): name for name in names} | dict(enumerate(names))
     folders = dict.fromkeys(image.parent for image in images)
     only = _only_number(used, layout, split, folders)
-    if only is not None:
+    if only is not None and len(names) == 1:
         name_of[only] = names[0]
         detail = (
             f"all boxes have the number {only:g}, and there is one class name, "
@@ -154,13 +154,19 @@ def from_yolo(
     )
 
 
+_CONTRADICTIONS = ("moved folders", "missing split", "number of classes")
+
+
 def _only_number(used, layout, split, folders):
     """The number that all boxes of all splits have, of one class with another; or None.
 
     So are images of one class of a project with many. Only then the other splits are
-    read for it. A longer list of names near the images may be meant instead.
+    read for it. A longer list of names near the images may be meant instead; and of
+    files that are not as they say they are, nothing is guessed.
     """
     if len(layout.names) != 1 or len(used) != 1 or layout.names_of:
+        return None
+    if any(kind in _CONTRADICTIONS for kind, *_ in layout.notes):
         return None
     (only,) = used
     if isinstance(only, str) or only < 1 or only % 1:
@@ -280,6 +286,8 @@ def _key_points_of(layout):
 
 def _labelled(images, layout, unlabelled, problems):
     """The images to read and their txt files; tells of those without a partner."""
+    if not images:  # all are missing, which is told
+        return [], []
     labels = find_labels(images, layout)
     lacking = [i for i, t in zip(labels.images, labels.is_there) if not t]
     folder, count = layout.folder, len(images)

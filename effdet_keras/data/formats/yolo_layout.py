@@ -169,30 +169,55 @@ def _find_yaml(folder):
     return (chosen[0], [f for f in known if f != chosen[0]]) if chosen else (None, [])
 
 
+_LARGEST = 100_000  # bytes of a data.yaml: larger ones are of something else
+
+
 def _more_whole(files, meant):
-    """The yaml file of which all splits are there, and more than of data.yaml, or None.
+    """The yaml file that has what data.yaml lacks, or None.
 
-    Where data.yaml lacks none, nothing is more whole.
+    It names no fewer classes, and images to train and to validate on that are there,
+    and not the same; one of both is missing where data.yaml has it.
     """
-    if not _has_splits(meant):
+    if is_remote(meant) or not _has_splits(meant):
         return None
-    found, named = _count_splits(meant)
-    if found == named:
+    names, roles, is_whole = _what_is_there(meant)
+    if is_whole:
         return None
-    known = [file for file in files if file != meant and _has_splits(file)]
-    counts = {file: _count_splits(file) for file in known}
-    whole = [file for file, (own, all_) in counts.items() if own == all_ > found]
-    return whole[0] if len(whole) == 1 else None
+    better = []
+    for file in files:
+        if file != meant and _is_small(file) and _has_splits(file):
+            own_names, own_roles, _ = _what_is_there(file)
+            if len(own_roles) > len(roles) and len(own_names) >= len(names):
+                better.append((file, own_names))
+    known = [file for file, own in better if len(own) > len(names) or own == names]
+    return known[0] if len(known) == 1 else None
 
 
-def _count_splits(file):
-    """How many splits of a data.yaml are there, and how many it names."""
+def _is_small(file):
     try:
-        layout, named = _yaml_layout(file), _entries_of(read_yaml(file))
+        return file.stat().st_size <= _LARGEST
+    except OSError:  # a link to nowhere
+        return False
+
+
+def _what_is_there(file):
+    """Of a data.yaml the class names, the roles of its splits, and if none is missing.
+
+    These are images to train and to validate on, not both in the same places.
+    """
+    try:
+        layout, entries = _yaml_layout(file), _entries_of(read_yaml(file))
     except (ValueError, OSError):
-        return 0, 1
-    there = [split for split in layout.splits if not _is_missing(layout, split)]
-    return len(there), len(named)
+        return (), {}, False
+    roles = {}
+    for split, places in layout.splits.items():
+        role = role_of_split(split)
+        is_new = places not in roles.values() and not _is_missing(layout, split)
+        if role in ("train", "validation") and is_new:
+            roles[role] = places
+    named = {role_of_split(split) for split in entries} & {"train", "validation"}
+    there = {role_of_split(s) for s in layout.splits if not _is_missing(layout, s)}
+    return layout.names, roles, named <= there
 
 
 def _has_splits(file):
@@ -273,8 +298,8 @@ def _yaml_layout(file):
         layout = _any_folder_layout(file.parent)
         if layout is not None:
             detail = (
-                f"the lists that {file.name!r} names are empty: the folders beside it "
-                "are read"
+                f"the lists that {file.name!r} names are empty: what lies beside it is "
+                "read"
             )
             note = ("moved folders", str(file), detail)
             layout = layout._replace(yaml=file, notes=(*layout.notes, note))
@@ -289,7 +314,7 @@ def _yaml_layout(file):
             and (
                 _is_inside(layout, missing)
                 or _has_txt_files_of(layout, missing)
-                or _has_splits_of(layout, missing)
+                or _has_splits_of(layout, missing, content)
             )
         )
         if layout is None or not (is_meant or layout.label_files):
@@ -311,8 +336,8 @@ def _yaml_layout(file):
             splits[split] = [value]  # an error, if it is asked for
         elif role_of_split(split) != "test" or split in empty:
             why = f"there are no images at {value!r}"
-            if split in empty and value.lower().endswith(".txt"):
-                why = f"none of the images that {value!r} names is there"
+            if split in empty and _is_list_of(empty[split]):
+                why = f"the images that {value!r} names are not there"
             detail = f"the split {split!r} of {file.name!r} is left out: {why}"
             notes.append(("missing split", str(file), detail))
     splits, own_notes = _divided(splits, file)
@@ -495,8 +520,16 @@ def _has_txt_files_of(layout, missing):
     return bool(labels) and labels == set(layout.label_folders.values())
 
 
-def _has_splits_of(layout, missing):
-    """Whether a layout has two splits or more, and for each that is missing one."""
+def _has_splits_of(layout, missing, content):
+    """Whether a layout has two splits or more, and for each that is missing one.
+
+    A list of other class names beside it says that the data.yaml is of other images.
+    """
+    listed = _with_names(layout, layout.folder).names
+    names = content.get("names")
+    names = list(names.values()) if isinstance(names, dict) else names
+    if listed and names and list(listed) != names:
+        return False
     roles = set(map(role_of_split, layout.splits))
     wanted = set(map(role_of_split, missing))
     return len(missing) > 1 and len(layout.splits) > 1 and roles >= wanted
@@ -578,14 +611,25 @@ def _is_empty_list(place):
     return not place.is_dir() and not _has_image(place)
 
 
+def _is_list_of(text):
+    place = pathlib.Path(text)
+    return place.is_file() and _is_list(place)
+
+
 def _is_there(place, split, bases):
     """Whether there is an image in a folder, or one of those that a list names.
 
     Of a list to train on a line is enough: the error names the images that are missing.
+    Of others an image of the name is, wherever it lies.
     """
-    if place.is_dir() or is_remote(place) or role_of_split(split) == "train":
+    is_train = role_of_split(split) == "train"
+    if is_train or place.is_dir() or is_remote(place) or not _is_list(place):
         return _has_image(place)
-    return _resolves(place, bases) or _resolves(place, bases, None)
+    if _resolves(place, [*bases, place.parent.parent]):
+        return True
+    root = current_root(place) or place.parent
+    wanted = {re.split(r"[\\/]", line)[-1] for line in _lines_of(place)}
+    return any(not wanted.isdisjoint(names) for _, _, names in walk(root))
 
 
 def _places_of(splits):
@@ -601,11 +645,7 @@ _DARKNET_SPLITS = ("train", "valid", "val", "test")
 
 def _darknet_layout(file):
     """The layout of a file of lines `train = data/train.txt`, or None."""
-    content = {}
-    for line in read_text(file).splitlines():
-        key, is_pair, value = line.partition("=")
-        if is_pair and not line.lstrip().startswith("#"):
-            content[key.strip()] = value.strip()
+    content = _darknet_content(file)
     bases = [file.parent, file.parent.parent, current_root(file)]
     bases = list(dict.fromkeys(b for b in bases if b is not None))
     splits, missing = {}, {}
@@ -638,6 +678,16 @@ def _darknet_layout(file):
     return Layout(file.parent, splits, names, notes=notes, names_of=names_of)
 
 
+def _darknet_content(file):
+    """What a .data file has, by its keys."""
+    content = {}
+    for line in read_text(file).splitlines():
+        key, is_pair, value = line.partition("=")
+        if is_pair and not line.lstrip().startswith("#"):
+            content[key.strip()] = value.strip()
+    return content
+
+
 def _notes_of_more_lists(splits, file):
     """Notes of lists beside those of a .data file, as of a test, that it lacks."""
     lists = [p for (p,) in splits.values() if p.suffix.lower() == ".txt"]
@@ -656,14 +706,11 @@ def _notes_of_more_lists(splits, file):
     return notes
 
 
-def _resolves(place, bases, first=5):
-    """Whether one of the first images of a list is there, or a folder has one.
-
-    None for `first` is all of them.
-    """
+def _resolves(place, bases):
+    """Whether one of the first images of a list is there, or a folder has one."""
     if place.is_dir():
         return _has_image(place)
-    lines = _lines_of(place)[:first]
+    lines = _lines_of(place)[:5]
     if any(path is not None for path in _listed(place, bases, lines)):
         return True
     found, _ = find_moved([(line,) for line in lines], place)
@@ -778,11 +825,12 @@ def _any_folder_layout(path):
     partial = None  # the layout of a .data file whose list to train on names nothing
     for file in _data_files(path):
         layout = _darknet_layout(file)
-        if layout is not None and _has_train(layout):
+        if layout is not None and (_has_train(layout) or not _names_train(file)):
             return layout
         if layout is not None and partial is None:
             partial, detail = layout, f"no image of {file.name!r} to train on is there"
-            note = ("moved folders", str(file), f"{detail}: folders of splits are read")
+            detail += ": folders of splits are read, and not its lists"
+            note = ("moved folders", str(file), detail)
     for find in (
         _list_layout,
         _parts_layout,
@@ -797,9 +845,15 @@ def _any_folder_layout(path):
         if layout is not None and partial is None:
             return _without_empty(layout)
         if layout is not None and _has_train(layout) and len(layout.splits) > 1:
-            layout = layout._replace(notes=(*layout.notes, note))
+            names = {"names": partial.names, "names_of": partial.names_of}
+            layout = layout._replace(notes=(*layout.notes, note), **names)
             return _without_empty(layout)
     return partial
+
+
+def _names_train(file):
+    """Whether a .data file names images to train on."""
+    return any(role_of_split(key) == "train" for key in _darknet_content(file))
 
 
 def _has_train(layout):
@@ -1051,17 +1105,24 @@ def _pair_layout(path):
 def _largest_pair(counts):
     """The folders of images and of txt files with most in common, and notes of others.
 
-    Of two with as much the one with fewer other images counts.
-
     Returns:
-        Dict of the one folder to the other; and a note of each pair of two more.
+        Dict of the one folder to the other; and a note of each pair of two more, and of
+        each other folder of images for the same txt files.
     """
-    most = max(counts.values())
-    best = [pair for pair, count in counts.items() if count == most]
-    pairs = dict([min(best, key=lambda pair: len(_images_and_texts(pair[0])[0]))])
+    pairs = dict([max(counts, key=counts.get)])
     used = {*pairs, *pairs.values()}
     others = [pair for pair in counts if used.isdisjoint(pair)]
-    return pairs, tuple(_note_of_other_pair(*pair) for pair in others)
+    notes = [_note_of_other_pair(*pair) for pair in others]
+    ((images, labels),) = pairs.items()
+    twins = [i for i, other in counts if other == labels and i != images]
+    for twin in twins:
+        detail = (
+            f"{str(twin)!r} has images for the txt files of {str(labels)!r} as well, "
+            f"left out: those of {str(images)!r} are read. Move them away if they are "
+            "not meant"
+        )
+        notes.append(("images beside splits", str(twin), detail))
+    return pairs, tuple(notes)
 
 
 def _inner_layout(path):
@@ -1178,9 +1239,10 @@ def images_of(layout: Layout, split: str, problems: Any) -> list[Any]:
             paths += _images_in_list(place, layout, problems)
     _note_other_files(others, layout, problems)
     if not paths:
-        problems.finish()  # all that a list names may be missing
-        places = list(map(str, layout.splits[split]))
-        raise FileNotFoundError(f"`from_yolo` found no image. Received: {places}")
+        problems.refuse()  # all that a list names may be missing
+        if not problems.has("missing image"):
+            places = list(map(str, layout.splits[split]))
+            raise FileNotFoundError(f"`from_yolo` found no image. Received: {places}")
     return list(dict.fromkeys(paths))
 
 
@@ -1507,7 +1569,6 @@ def _label_places(images, pairs):
 _NAME_FILES = (
     "classes.txt",
     "obj.names",
-    "obj.names.txt",
     "_darknet.labels",
     "classes.names",
     "class_names.txt",
@@ -1517,6 +1578,7 @@ _NAME_FILES = (
     "notes.json",  # of Label Studio
     "labels.txt",
     "predefined_classes.txt",  # of LabelImg
+    "obj.names.txt",
 )
 _NAME_FOLDERS = (
     "",
