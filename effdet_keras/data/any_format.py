@@ -13,7 +13,7 @@ import os
 import pathlib
 import re
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Set
 
 import numpy as np
 
@@ -71,7 +71,7 @@ from effdet_keras.data.formats.voc import voc_readers, write_voc
 from effdet_keras.data.formats.yolo import write_yolo, yolo_readers
 from effdet_keras.data.formats.yolo_layout import find_layout
 from effdet_keras.data.near_duplicates import hash_images
-from effdet_keras.data.problems import MissingImageError, Problem, Severity
+from effdet_keras.data.problems import KINDS, MissingImageError, Problem, Severity
 from effdet_keras.data.record import concat_field, count_unusable
 from effdet_keras.data.shared_images import is_copy, shared_images
 from effdet_keras.errors import InvalidValueError, check_choice, require
@@ -1036,9 +1036,17 @@ class _Content:
     num_boxes: int
     means_of: Mapping[str, np.ndarray]  # the mean of the boxes of each image, `xywh`
     num_usable: int  # boxes that can be trained on
-    is_doubtful: bool  # whether a file does not say what its images or numbers are
-    is_sound: bool  # whether nothing of it is an error
-    has_names: bool  # whether its classes have names
+    kinds: Set[str]  # of its problems
+
+    @property
+    def is_doubtful(self):
+        """Whether a file does not say what its images or numbers are."""
+        return not self.kinds.isdisjoint(_DOUBTS)
+
+    @property
+    def is_sound(self):
+        """Whether nothing of it is an error."""
+        return all(KINDS[kind].severity is not Severity.ERROR for kind in self.kinds)
 
     @property
     def counted(self):
@@ -1085,7 +1093,8 @@ def _choose(found, inner, path):
     def is_sound(content):
         has_most = content.num_usable >= _MOST * most_usable
         has_most &= num_known(content) >= _MOST * most_known
-        return content.is_sound and content.has_names and has_most
+        has_names = "classes without names" not in content.kinds
+        return content.is_sound and has_names and has_most
 
     def worth(content):
         counts = content.boxes_of
@@ -1148,10 +1157,8 @@ _DOUBTS = ("box columns", "classes without names", "images without txt file")
 
 def _content_of(source):
     """What a dataset holds, or the error where it cannot be read; None: no image."""
-    boxes_of, num_boxes, seen = collections.Counter(), 0, {}
-    files_of = collections.defaultdict(list)
-    readers, means, without_class = {}, {}, None
-    num_unusable, kinds, is_sound = 0, set(), True
+    tally, readers, kinds = _Tally(), {}, set()
+    num_unusable, without_class = 0, None
     try:
         with dataset_root(source.root), _collector_off():
             for split, read in source.readers.items():
@@ -1166,51 +1173,56 @@ def _content_of(source):
                 again = functools.partial(_read_again, dataset, read)
                 readers[split] = again if is_clean else read
                 kinds |= {problem.kind for problem in dataset.problems}
-                is_sound &= all(
-                    p.severity is not Severity.ERROR for p in dataset.problems
-                )
                 num_unusable += int(np.sum(count_unusable(dataset.records)))
                 for record in dataset.records:
-                    is_file = isinstance(record.image, str)
-                    name = record.image if is_file else record.file_name
-                    name = name.replace("\\", "/").rpartition("/")[2]
-                    name = name.rpartition(".")[0] or name
-                    if is_file and record.image in seen:
-                        # Another split has it, with the same boxes or with others.
-                        before = seen[record.image]
-                        boxes = np.concatenate([before, record.boxes_xywh])
-                        seen[record.image] = np.unique(boxes, axis=0)
-                        count = max(len(seen[record.image]) - len(before), 0)
-                        boxes_of[name] += count
-                        num_boxes += count
-                        continue
-                    if is_file:
-                        seen[record.image] = record.boxes_xywh
-                        if not is_remote(record.image):
-                            files_of[name].append(record.image)
-                    if name in boxes_of:
-                        means.pop(name, None)  # of two images, in any order
-                    elif len(record.labels):
-                        means[name] = record.boxes_xywh.mean(axis=0)
-                    boxes_of[name] += len(record.labels)
-                    num_boxes += len(record.labels)
+                    tally.add(record)
     except (ValueError, OSError, ImportError) as error:
         return error
-    if not boxes_of:
+    if not tally.boxes_of:
         return without_class
-    usable = num_boxes - num_unusable
+    num_boxes = sum(tally.boxes_of.values())
     return _Content(
         source,
         readers,
-        boxes_of,
-        files_of,
+        tally.boxes_of,
+        tally.files_of,
         num_boxes,
-        means,
-        usable,
-        not kinds.isdisjoint(_DOUBTS),
-        is_sound,
-        "classes without names" not in kinds,
+        tally.means_of,
+        num_boxes - num_unusable,
+        kinds,
     )
+
+
+class _Tally:
+    """Boxes and files of images by their names, as `_Content` has them."""
+
+    def __init__(self):
+        self.boxes_of = collections.Counter()
+        self.files_of = collections.defaultdict(list)
+        self.means_of = {}
+        self._seen = {}  # the boxes of each file
+
+    def add(self, record):
+        """Adds the image of a record, or the boxes that another split has not."""
+        is_file = isinstance(record.image, str)
+        name = record.image if is_file else record.file_name
+        name = name.replace("\\", "/").rpartition("/")[2]
+        name = name.rpartition(".")[0] or name
+        if is_file and record.image in self._seen:
+            before = self._seen[record.image]
+            both = np.unique(np.concatenate([before, record.boxes_xywh]), axis=0)
+            self._seen[record.image] = both
+            self.boxes_of[name] += max(len(both) - len(before), 0)
+            return
+        if is_file:
+            self._seen[record.image] = record.boxes_xywh
+            if not is_remote(record.image):
+                self.files_of[name].append(record.image)
+        if name in self.boxes_of:
+            self.means_of.pop(name, None)  # of two images, in any order
+        elif len(record.labels):
+            self.means_of[name] = record.boxes_xywh.mean(axis=0)
+        self.boxes_of[name] += len(record.labels)
 
 
 def _read_again(known, read, *, class_names=None, on_error="raise", **options):
