@@ -113,11 +113,12 @@ class _Answers:
         if self._open > limits.max_requests:
             raise QueueFullError("Too many requests at the same time: try again later")
         score = _score(request.query_params.get("score", "0.3"))
+        classes = _classes(request.query_params.getlist("classes"))
         kind = request.query_params.get("format", "json")
         check_choice("format", kind, MEDIA_TYPES)
         data = await image_of_request(request, limits.max_bytes, limits.body_timeout)
         async with asyncio.timeout(limits.timeout):
-            found, size = await self._service.detect(data, score)
+            found, size = await self._service.detect(data, score, classes)
             if kind == "json":
                 return starlette_responses.JSONResponse(as_json(found, size))
             drawn = await self._service.run(as_image, found, data, limits, kind)
@@ -131,6 +132,16 @@ def _score(text):
         raise RefusedError(
             400, f"`score` is a number from 0 to 1, or 'best'. Received: {text[:50]!r}"
         ) from None
+
+
+def _classes(texts):
+    """The classes of `classes=cat,dog`, or of `classes=cat&classes=dog`; None for all.
+
+    A name with a comma in it is one of several, or is given twice.
+    """
+    if len(texts) == 1:
+        texts = [name.strip() for name in texts[0].split(",")]
+    return texts or None
 
 
 def _refusal(error):

@@ -6,6 +6,7 @@ import asyncio
 import concurrent.futures
 import logging
 import time
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -53,10 +54,10 @@ class DetectionService:
         await self._batcher.close()
         self._decoders.shutdown()
 
-    async def detect(self, data, score):
-        """The detections in one image, and its size."""
+    async def detect(self, data, score, classes=None):
+        """The detections in one image, of some classes or all, and its size."""
         engine = self.engine  # which answers, also after a newer one came
-        item = await self.run(engine.prepare, data, score, self.limits)
+        item = await self.run(engine.prepare, data, score, self.limits, classes)
         return await self._batcher.submit((engine, item)), item.size
 
     async def run(self, function, *arguments):
@@ -121,13 +122,13 @@ class Engine:
         for size in self._sizes:
             self.detect([item] * size)
 
-    def rule(self, score: Any) -> ScoreRule:
+    def rule(self, score: Any, classes: Sequence[str] | None = None) -> ScoreRule:
         """What is kept for a lowest score, or "best"; errors as of `ScoreRule`."""
-        return ScoreRule(self.detector, score, self._calibrated)
+        return ScoreRule(self.detector, score, self._calibrated, classes)
 
-    def prepare(self, data, score, limits):
+    def prepare(self, data, score, limits, classes=None):
         """Decodes an image; the decoded image is gone when this returns."""
-        rule = self.rule(score)
+        rule = self.rule(score, classes)
         return self._preprocess(decode_image(data, **limits.decoding), rule)
 
     def detect(self, items: list[PreprocessedImage]) -> list[Detections]:

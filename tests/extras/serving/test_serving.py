@@ -121,6 +121,26 @@ def test_a_bad_image_is_refused_with_the_reason(client, content, status, reason)
     assert " at 0x" not in answer.text  # no address of this process
 
 
+def test_only_the_classes_that_were_asked_for_are_found(client, model, image, data):
+    expected = model.detect(image, 0.2, verbose=0)
+    expected = expected[has_area(expected.boxes)]
+    known = model.class_names or tuple(map(str, range(model.config.num_classes)))
+    found = sorted(set(expected.names))
+    assert len(found) > 1
+    for query, kept in (
+        (f"classes={found[0]}", found[:1]),
+        (f"classes={found[0]}, {found[1]}", found[:2]),
+        (f"classes={found[0]}&classes={found[1]}", found[:2]),
+    ):
+        answer = client.post(f"/detect?score=0.2&{query}", content=data)
+        labels = [one["label"] for one in answer.json()["detections"]]
+        assert labels == [name for name in expected.names if name in kept], query
+    for wrong in ("unicorn", "", ","):
+        answer = client.post(f"/detect?classes={wrong}", content=data)
+        assert answer.status_code == 400 and wrong not in known
+        assert "`classes` must be" in answer.json()["error"]
+
+
 @pytest.mark.parametrize("score", ["nan", "2", "much", "best"])
 def test_a_bad_score_is_refused(client, data, score):
     answer = client.post(f"/detect?score={score}", content=data)
