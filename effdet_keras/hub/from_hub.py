@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import warnings
+from collections.abc import Sequence
 
 import keras
 import numpy as np
@@ -211,14 +212,15 @@ class HubDetector:
         *,
         batch_size: int = 1,
         verbose: int | str = "auto",
+        classes: Sequence[str | int] | None = None,
     ) -> Detections | list[Detections]:
         """Finds objects in images of any size; see `EfficientDet.detect`."""
-        ScoreRule(self, score_threshold)  # which it has no thresholds for
+        rule = ScoreRule(self, score_threshold, classes=classes)  # it has no "best"
         sources, is_single = image_sources(images)
-        found = [self._detect(source, score_threshold) for source in sources]
+        found = [rule.applied_to(self._detect(source)) for source in sources]
         return found[0] if is_single else found
 
-    def _detect(self, source, score_threshold):
+    def _detect(self, source):
         """Returns the detections in one image, boxes in its pixels."""
         image = load_rgb(source)
         inputs, size, scale = self._inputs(image)
@@ -228,7 +230,7 @@ class HubDetector:
         )
         if self._form == "detection":
             boxes = boxes * np.tile(size, 2)
-        kept = np.flatnonzero((scores >= score_threshold) & (scores > 0))
+        kept = np.flatnonzero(scores > 0)
         return Detections(
             boxes=boxes_in_image(boxes[kept], scale, image.shape[:2]),
             scores=scores[kept],

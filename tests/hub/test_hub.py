@@ -644,6 +644,12 @@ def test_a_detector_detects(outputs, input_spec, tmp_path):
     # The image is 20 wide: there the box ends.
     np.testing.assert_allclose(found.boxes, [[4, 0.2 * width, 20, 20]], rtol=1e-5)
     assert [len(each) for each in model.detect([image] * 2, 0.1)] == [2, 2]
+    assert model.detect(image, 0.1, classes=[model.class_names[0]]).labels.tolist() == [
+        0
+    ]
+    assert len(model.detect(image, classes=[0])) == 0
+    with pytest.raises(ValueError, match="`classes` must be among the class names"):
+        model.detect(image, classes=["unicorn"])
 
 
 def decoded(file):
