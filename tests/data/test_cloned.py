@@ -801,6 +801,12 @@ def test_an_xml_file_of_an_unknown_kind_is_described(tmp_path):
 # --- Files that name what is not there, and others beside them that are right.
 
 
+def train_and_val(folder):
+    """Writes `a.jpg` to train on and `b.jpg` to validate on, in the usual folders."""
+    for split, name in (("train", "a"), ("val", "b")):
+        yolo(folder, f"images/{split}", f"labels/{split}", [name], classes=None)
+
+
 def test_a_list_to_test_on_of_which_nothing_is_there_is_left_out(tmp_path):
     yolo(tmp_path, "images", "labels", ["a", "b"], classes=None)
     put(tmp_path, "train.txt", text="images/a.jpg\n")
@@ -832,9 +838,8 @@ def test_a_list_to_test_on_of_which_nothing_is_there_is_left_out(tmp_path):
 
 
 def test_lists_without_a_line_give_way_to_folders(tmp_path):
-    for split, name in (("train", "a"), ("val", "b")):
-        yolo(tmp_path, f"images/{split}", f"labels/{split}", [name], classes=None)
-        put(tmp_path, f"{split}_list.txt", text="")
+    train_and_val(tmp_path)
+    put(tmp_path, "train_list.txt", "val_list.txt", text="")
     put(tmp_path, "classes.txt", text="cat\n")
     text = "train: train_list.txt\nval: val_list.txt\nnc: 0\nnames: []\n"
     put(tmp_path, "train.yaml", text=text)
@@ -902,8 +907,7 @@ def test_what_lies_beside_a_whole_data_yaml_is_not_opened(tmp_path):
 
 
 def test_folders_of_the_same_splits_are_those_of_a_yaml_file_of_nowhere(tmp_path):
-    for split, name in (("train", "a"), ("val", "b")):
-        yolo(tmp_path, f"images/{split}", f"labels/{split}", [name], classes=None)
+    train_and_val(tmp_path)
     text = "train: path\\to\\train\nval: path\\to\\val\nnames: [cat]\n"
     put(tmp_path, "data.yaml", text=text)
     names, said = loaded(tmp_path)
@@ -934,9 +938,9 @@ def test_a_second_folder_of_images_for_the_same_txt_files_is_told(tmp_path):
 
 
 def test_the_only_name_is_that_of_the_only_number(tmp_path):
-    for split, name in (("train", "a"), ("val", "b")):
-        yolo(tmp_path, f"images/{split}", f"labels/{split}", [name], classes=None)
-        put(tmp_path, f"labels/{split}/{name}.txt", text=ROW.replace("0 ", "20 ", 1))
+    train_and_val(tmp_path)
+    row = ROW.replace("0 ", "20 ", 1)
+    put(tmp_path, "labels/train/a.txt", "labels/val/b.txt", text=row)
     text = "train: images/train\nval: images/val\nnames: [face]\n"
     put(tmp_path, "data.yaml", text=text)
     _, said = loaded(tmp_path)

@@ -175,8 +175,8 @@ _LARGEST = 100_000  # bytes of a data.yaml: larger ones are of something else
 def _more_whole(files, meant):
     """The yaml file that has what data.yaml lacks, or None.
 
-    It names no fewer classes, and images to train and to validate on that are there,
-    and not the same; one of both is missing where data.yaml has it.
+    It names the same classes or more, and images to train and to validate on that are
+    there, and not the same; one of both is missing where data.yaml has it.
     """
     if is_remote(meant) or not _has_splits(meant):
         return None
@@ -187,10 +187,10 @@ def _more_whole(files, meant):
     for file in files:
         if file != meant and _is_small(file) and _has_splits(file):
             own_names, own_roles, _ = _what_is_there(file)
-            if len(own_roles) > len(roles) and len(own_names) >= len(names):
-                better.append((file, own_names))
-    known = [file for file, own in better if len(own) > len(names) or own == names]
-    return known[0] if len(known) == 1 else None
+            has_names = len(own_names) > len(names) or own_names == names
+            if has_names and len(own_roles) > len(roles):
+                better.append(file)
+    return better[0] if len(better) == 1 else None
 
 
 def _is_small(file):
@@ -314,7 +314,7 @@ def _yaml_layout(file):
             and (
                 _is_inside(layout, missing)
                 or _has_txt_files_of(layout, missing)
-                or _has_splits_of(layout, missing, content)
+                or _has_splits_of(layout, missing, content, file)
             )
         )
         if layout is None or not (is_meant or layout.label_files):
@@ -520,19 +520,18 @@ def _has_txt_files_of(layout, missing):
     return bool(labels) and labels == set(layout.label_folders.values())
 
 
-def _has_splits_of(layout, missing, content):
+def _has_splits_of(layout, missing, content, file):
     """Whether a layout has two splits or more, and for each that is missing one.
 
     A list of other class names beside it says that the data.yaml is of other images.
     """
-    listed = _with_names(layout, layout.folder).names
-    names = content.get("names")
-    names = list(names.values()) if isinstance(names, dict) else names
-    if listed and names and list(listed) != names:
-        return False
     roles = set(map(role_of_split, layout.splits))
     wanted = set(map(role_of_split, missing))
-    return len(missing) > 1 and len(layout.splits) > 1 and roles >= wanted
+    if len(missing) < 2 or len(layout.splits) < 2 or not roles >= wanted:
+        return False
+    listed = _with_names(layout, layout.folder).names
+    names = _names_of_yaml(content, file)
+    return not listed or not names or listed == names
 
 
 def _raise_missing(folder, value, split=None, there=()):
