@@ -46,13 +46,12 @@ def run(backbone, train, judge, seed, steps):
     """Both ways of choosing on one dataset; returns the line."""
     parts = parts_of(backbone, train, seed)
     at_random, ranked = {}, {}
-    for percent, part in parts.items():
+    for percent, part in sorted(parts.items(), reverse=True):
         backbone.train(part, steps, seed)
         at_random[percent] = round(max(backbone.ap(judge)["AP"], 0.0), 4)
-    start = min(parts)
+    start = min(parts)  # trained on last, and ranks the images of the first round
     labelled, ranked[start] = list(parts[start]), at_random[start]
     for percent in ROUNDS:
-        backbone.train(labelled, steps, seed)
         wanted = round(len(train) * percent / 100) - len(labelled)
         labelled += next_images(backbone, train, labelled)[:wanted]
         backbone.train(labelled, steps, seed)

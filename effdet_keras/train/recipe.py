@@ -378,23 +378,28 @@ class Recipe(RecipeFields):
         """
         if self._brings_optimizer:
             return self.optimizer
-        rate = self.schedule
-        if not self._brings_schedule:
-            known = self
-            if is_fitted(self._schedule):
-                known = dataclasses.replace(self, schedule=_UNTIL_FIT)
-            rate = known.resolve_schedule(batch_size=1, steps_per_epoch=1, epochs=1)
         accumulation = {}
         if self.accumulate_steps > 1:
             accumulation["gradient_accumulation_steps"] = self.accumulate_steps
         multipliers = self.learning_rate_multipliers
         return named_optimizer(
             self.optimizer or "momentum",
-            rate,
+            self.rate_until_fit(),
             weight_decay=self._weight_decay or 0.0,
             multipliers=None if multipliers == AUTO else multipliers,
             **accumulation,
         )
+
+    def rate_until_fit(
+        self,
+    ) -> float | keras.optimizers.schedules.LearningRateSchedule:
+        """What `new_optimizer` takes for a learning rate where no length is known."""
+        if self._brings_schedule:
+            return self.schedule
+        known = self
+        if is_fitted(self._schedule):
+            known = dataclasses.replace(self, schedule=_UNTIL_FIT)
+        return known.resolve_schedule(batch_size=1, steps_per_epoch=1, epochs=1)
 
     def resolve_schedule(
         self, *, batch_size: int, steps_per_epoch: int, epochs: int

@@ -12,6 +12,7 @@ goes on with it.
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 from effdet_keras.train import auto_recipe, inputs
@@ -116,7 +117,14 @@ def _set_schedule(model, facts, steps_per_epoch, steps_before):
         steps_per_epoch=steps_per_epoch,
         epochs=(done + facts.steps) / steps_per_epoch,
     )
-    if not callable(rate) and steps_done(model.optimizer):
+    if not callable(rate) and (steps_done(model.optimizer) or _was_assigned(model)):
         return  # the constant rate that it was trained with, perhaps a reduced one
     model.optimizer.learning_rate = rate
     model.train_function = None  # it was traced with the earlier schedule
+
+
+def _was_assigned(model):
+    """Whether the user gave the optimizer another constant rate than `compile` did."""
+    rate = float(model.optimizer.learning_rate)
+    until_fit = model.settings.recipe.rate_until_fit()
+    return not math.isclose(rate, until_fit, rel_tol=1e-6)

@@ -128,6 +128,14 @@ def test_before_fit_every_step_trains_at_the_full_rate(arguments, rate):
         assert (values([kernel])[0] != before).any()
 
 
+def test_a_constant_rate_that_was_assigned_before_fit_stays_so():
+    model = tiny_model()
+    model.compile(recipe="reference", schedule="constant", run_eagerly=EAGER)
+    model.optimizer.learning_rate = 1e-4
+    model.fit(*batch(), batch_size=2, verbose=0)
+    assert float(model.optimizer.learning_rate) == pytest.approx(1e-4)
+
+
 def test_a_file_has_the_requested_recipe_until_a_step_is_trained():
     model = tiny_model()
     model.compile(clip_norm=5.0)
