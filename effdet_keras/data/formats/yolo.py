@@ -23,16 +23,16 @@ from effdet_keras.data.formats.dataset_files import (
 )
 from effdet_keras.data.formats.image_paths import current_root, root_around
 from effdet_keras.data.formats.label_map import ClassNames, requested_classes
-from effdet_keras.data.formats.yolo_layout import (
+from effdet_keras.data.formats.yolo_files import (
     check_labels,
     find_labels,
-    find_layout,
     has_labels,
     images_of,
-    longer_list,
-    read_yaml,
     texts_of_boxes,
 )
+from effdet_keras.data.formats.yolo_layout import find_layout
+from effdet_keras.data.formats.yolo_names import longer_list
+from effdet_keras.data.formats.yolo_yaml import read_yaml
 from effdet_keras.data.problems import Problems
 from effdet_keras.data.record import clip_boxes_xywh
 from effdet_keras.errors import InvalidValueError, check_choice

@@ -1,0 +1,106 @@
+"""A YOLO dataset that lists of images describe: darknet's `.data` file and lists."""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+from effdet_keras._internal.yaml_text import read_text
+from effdet_keras.data.formats.dataset_files import (
+    role_of_split,
+    split_in_name,
+    visible_files,
+)
+from effdet_keras.data.formats.image_paths import current_root, find_folder
+from effdet_keras.data.formats.yolo_files import has_labels
+from effdet_keras.data.formats.yolo_names import names_in_file, names_of_layout
+from effdet_keras.data.formats.yolo_places import (
+    Layout,
+    label_places,
+    places_of,
+    resolves,
+)
+from effdet_keras.data.formats.yolo_texts import is_list
+
+# `eval = coco` is the way to evaluate, and `backup` a folder of weights.
+_DARKNET_SPLITS = ("train", "valid", "val", "test")
+
+
+def darknet_layout(file: Any) -> Layout | None:
+    """The layout of a file of lines `train = data/train.txt`, or None."""
+    content = darknet_content(file)
+    bases = [file.parent, file.parent.parent, current_root(file)]
+    bases = list(dict.fromkeys(b for b in bases if b is not None))
+    splits, missing = {}, {}
+    for key, value in content.items():
+        if key in _DARKNET_SPLITS and value:
+            place, _ = find_folder(value, bases)
+            if place is not None and resolves(place, bases):
+                splits[key] = [place]
+            else:
+                missing[key] = value
+    if not splits:
+        return None
+    names, names_of, own_notes = (), {}, []
+    if "names" in content:
+        place, _ = find_folder(content["names"], bases)
+        names = () if place is None else names_in_file(place)
+    if not names:
+        places = [file.parent, *label_places(places_of(splits), {})]
+        names, names_of, own_notes = names_of_layout(places, file.parent, splits, {})
+    notes = tuple(
+        (
+            "missing split",
+            str(file),
+            f"the split {key!r} of {file.name!r} is left out: no image of {value!r} is "
+            "there",
+        )
+        for key, value in missing.items()
+    )
+    notes += (*own_notes, *_notes_of_more_lists(splits, file))
+    return Layout(file.parent, splits, names, notes=notes, names_of=names_of)
+
+
+def darknet_content(file: Any) -> dict[str, str]:
+    """What a .data file has, by its keys."""
+    content = {}
+    for line in read_text(file).splitlines():
+        key, is_pair, value = line.partition("=")
+        if is_pair and not line.lstrip().startswith("#"):
+            content[key.strip()] = value.strip()
+    return content
+
+
+def _notes_of_more_lists(splits, file):
+    """Notes of lists beside those of a .data file, as of a test, that it lacks."""
+    lists = [p for (p,) in splits.values() if p.suffix.lower() == ".txt"]
+    used = {os.path.realpath(path) for path in lists}
+    roles = set(map(role_of_split, splits))
+    notes = []
+    for folder in dict.fromkeys(path.parent for path in lists):
+        for split, path in _split_lists(folder).items():
+            if role_of_split(split) not in roles and os.path.realpath(path) not in used:
+                detail = (
+                    f"{path.name!r} is a list of images beside those of {file.name!r}, "
+                    f"which does not name it, and is not read. Add "
+                    f"`{split} = {path.name}` to read it"
+                )
+                notes.append(("missing split", str(file), detail))
+    return notes
+
+
+def list_layout(path: Any) -> Layout | None:
+    """The layout of lists such as train.txt and val.txt beside the images, or None."""
+    splits = {split: [file] for split, file in _split_lists(path).items()}
+    layout = Layout(path, splits)
+    return layout if splits and has_labels(layout) else None
+
+
+def _split_lists(folder):
+    """The lists of images in a folder that are called after splits, by the split."""
+    splits = {}
+    for file in visible_files(folder, ".txt"):
+        split = split_in_name(file.stem)
+        if split is not None and is_list(file) and resolves(file, [folder]):
+            splits[split] = file
+    return splits

@@ -1,0 +1,289 @@
+"""The names of the classes of a YOLO dataset, where tools put them."""
+
+from __future__ import annotations
+
+import collections
+import itertools
+import json
+import re
+import reprlib
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any
+
+from effdet_keras._internal.whole_files import is_remote
+from effdet_keras._internal.yaml_text import load_yaml, read_text
+from effdet_keras.data.formats import reading
+from effdet_keras.data.formats.dataset_files import role_of_split, visible_files
+from effdet_keras.data.formats.image_paths import current_root
+from effdet_keras.data.formats.label_map import read_label_map
+from effdet_keras.data.formats.yolo_places import (
+    IMAGE_FOLDERS,
+    Layout,
+    label_places,
+    places_of,
+)
+from effdet_keras.data.formats.yolo_texts import NAME_FILES, is_label_file
+from effdet_keras.errors import InvalidValueError
+from effdet_keras.images import IMAGE_SUFFIXES
+
+_NAME_FOLDERS = (
+    "",
+    "labels",
+    "images",
+    "dataset",
+    "data",
+    "cfg",
+    "config",
+    "annotations",
+)
+
+
+def names_of_yaml(content: dict, file: Any) -> tuple[str, ...]:
+    """The `names` of a data.yaml, a list, or a dict by number; empty without any."""
+    names = content.get("names")
+    if names is None:
+        return ()
+    if isinstance(names, dict):
+        numbers = {int(k) if str(k).isdecimal() else k: v for k, v in names.items()}
+        if set(numbers) == set(range(len(numbers))):
+            names = [numbers[i] for i in range(len(numbers))]
+    are_names = isinstance(names, list) and all(isinstance(n, str) for n in names)
+    rule = (
+        "`names` of a data.yaml must be a list of class names, or a dict of them by "
+        "number from 0"
+    )
+    reading.require_content(are_names, rule, file, names)
+    return tuple(names)
+
+
+def names_of_layout(
+    places: Iterable[Any],
+    folder: Any,
+    splits: dict[str, list],
+    pairs: Mapping[Any, Any],
+) -> tuple[tuple[str, ...], dict[str, tuple[str, ...]], list[tuple]]:
+    """The names of the classes, those of each split if they differ, and notes of them.
+
+    Args:
+        places, folder: as for `find_names`.
+        splits: the places of the images of each split.
+        pairs: as `label_folders` of `Layout`.
+
+    Raises:
+        ValueError: If folders of one split have lists that differ.
+    """
+    names, file = find_names(places, folder)
+    if file is None:
+        return (), {}, []
+    notes = [*_note_of_beyond(file, folder), *_note_of_other_names(names, file, folder)]
+    own = _own_folders(splits, pairs)
+    if all(file.parent not in f for places in own.values() for f in places):
+        return names, {}, notes  # a list of all splits
+    lists = {split: _first_lists(places) for split, places in own.items()}
+    found = [item for own in lists.values() for item in own]
+    if go_together([names for names, _ in found]):
+        return max(*(own for own, _ in found), names, key=len), {}, notes
+    for split, own in lists.items():
+        if not go_together([names for names, _ in own]):
+            (one, first), (other, second) = _that_differ(own)
+            raise InvalidValueError(
+                f"The folders of the split {split!r} have lists of class names that "
+                f"differ: {str(first)!r} has {reprlib.repr(list(one))}, "
+                f"{str(second)!r} has {reprlib.repr(list(other))}. Where the numbers "
+                f"mean the same, write one classes.txt into {str(folder)!r}; else load "
+                "each folder by itself"
+            )
+    (one, first), (other, second) = _that_differ(found)
+    detail = (
+        f"the splits have lists of class names that differ: {str(first)!r} has "
+        f"{reprlib.repr(list(one))}, {str(second)!r} has {reprlib.repr(list(other))}. "
+        "Each is read by its own; where the numbers mean the same, write one "
+        f"classes.txt into {str(folder)!r}"
+    )
+    notes.append(("lists of class names", str(folder), detail))
+    longest = {s: max((n for n, _ in own), key=len) for s, own in lists.items() if own}
+    return names, longest, notes
+
+
+def _own_folders(splits, pairs):
+    """For each split and place of it the folders near that no other split has."""
+    near = {
+        split: [label_places([place], pairs) for place in places_of({split: places})]
+        for split, places in splits.items()
+    }
+    uses = collections.Counter(
+        folder for places in near.values() for folder in set(itertools.chain(*places))
+    )
+    return {
+        split: [[f for f in folders if uses[f] == 1] for folders in places]
+        for split, places in near.items()
+    }
+
+
+def _first_lists(places):
+    """The first list of class names of each place, and its file, where it has one."""
+    lists = [
+        next((found for folder in folders for found in lists_in(folder)), None)
+        for folders in places
+    ]
+    return list(dict.fromkeys(filter(None, lists)))
+
+
+def _that_differ(lists):
+    """Two of several pairs of names and a file whose names do not go together."""
+    return next(
+        pair
+        for pair in itertools.combinations(lists, 2)
+        if not go_together([names for names, _ in pair])
+    )
+
+
+def _note_of_beyond(file, folder):
+    """Notes, one or none, that a list of names lies outside what the user named."""
+    root = current_root(folder)
+    if is_remote(file) or root is None or root in file.absolute().parents:
+        return []
+    if file.parent.absolute() != folder.absolute().parent:
+        return []  # of the folder of txt files
+    if role_of_split(folder.name) or folder.name.lower() in IMAGE_FOLDERS:
+        return []  # of which the folder around is the dataset
+    detail = (
+        f"the names of the classes are those of {str(file)!r}, outside of "
+        f"{str(root)!r}. If these are of another dataset, pass `class_names`, or write "
+        "a classes.txt with a name in each line"
+    )
+    return [("lists of class names", str(folder), detail)]
+
+
+def _note_of_other_names(names, file, folder):
+    """Notes, one or none, that a list in the folder of another has other names.
+
+    A longer one may be that of a model that the detector began with, such as COCO's.
+    """
+    if is_remote(file) or file.parent.absolute() in folder.absolute().parents:
+        return []  # above the dataset, where lists of others may lie
+
+    def folded(names):
+        return tuple(re.sub(r"[\s_-]+", " ", name).casefold() for name in names)
+
+    for others, other in lists_in(file.parent):
+        is_short = len(others) <= len(names)
+        is_other = not go_together([folded(names), folded(others)])
+        if other != file and is_short and is_other:
+            detail = (
+                f"the names of the classes are those of {str(file)!r}: "
+                f"{reprlib.repr(list(names))}. {other.name!r} beside it has others: "
+                f"{reprlib.repr(list(others))}. If those are meant, pass them as "
+                "`class_names`, or rename the file that is not"
+            )
+            return [("lists of class names", str(file.parent), detail)]
+    return []
+
+
+def find_names(places: Iterable[Any], folder: Any) -> tuple[tuple[str, ...], Any]:
+    """The names of the classes from the first list of them that is found.
+
+    Args:
+        places: folders of the dataset, most likely first.
+        folder: the folder of the dataset: the folders around it, up to what the user
+            named, may have the list as well; and at last the one around that.
+
+    Returns:
+        The names, and the file that has them; or an empty tuple and None.
+    """
+    root, around = current_root(folder), []
+    if root is not None and not is_remote(folder):
+        folder = folder.absolute()
+        around = [p for p in folder.parents if p == root or root in p.parents]
+    folders = [base / name for base in (folder, *around) for name in _NAME_FOLDERS]
+    folders = [p for p in (*places, *folders) if p != folder.parent or p in around]
+    folders = list(dict.fromkeys(folders))
+    # A `coco.names` of a model may lie in the folder of the dataset.
+    lists = itertools.chain(
+        *(_usual_lists_in(place, NAME_FILES) for place in folders),
+        *map(_other_lists_in, folders),
+        _usual_lists_in(folder.parent, NAME_FILES[:2]),  # beyond the dataset
+    )
+    return next(lists, ((), None))
+
+
+def longer_list(folders: Iterable[Any], layout: Layout, number: float) -> Any:
+    """A file near folders of images that names the class of a number; or None."""
+    places = label_places(folders, layout.label_folders)
+    lists = itertools.chain(*map(lists_in, places))
+    return next((file for names, file in lists if len(names) > number), None)
+
+
+def lists_in(folder: Any) -> Iterator[tuple[tuple[str, ...], Any]]:
+    """The names of each list of classes in a folder, and its file, likeliest first."""
+    yield from _usual_lists_in(folder, NAME_FILES)
+    yield from _other_lists_in(folder)
+
+
+def _usual_lists_in(folder, file_names):
+    """As `lists_in`, of files that have one of these names."""
+    for name in file_names:
+        file = folder / name
+        if file.is_file() and (names := names_in_file(file)):
+            yield names, file
+
+
+def _other_lists_in(folder):
+    """As `lists_in`, of files whose names only tell what kind they are."""
+    for file in visible_files(folder, ".names", ".labels", ".pbtxt"):
+        if names := names_in_file(file):
+            yield names, file
+    for file in visible_files(folder, ".yaml", ".yml"):
+        if names := _names_in_yaml(file):
+            yield names, file
+
+
+def go_together(lists: Iterable[Sequence[str]]) -> bool:
+    """Whether a number has the same name in all lists that have it.
+
+    LabelImg writes a list into each folder, which grows with the classes used there.
+    """
+    longest = max(lists, key=len, default=())
+    return all(names == longest[: len(names)] for names in lists)
+
+
+def _names_in_yaml(file):
+    try:
+        content = load_yaml(read_text(file))
+        return names_of_yaml(content, file) if isinstance(content, dict) else ()
+    except InvalidValueError:
+        return ()
+
+
+def names_in_file(file: Any) -> tuple[str, ...]:
+    """The names of classes in a file, by number from 0; empty if it holds others."""
+    if file.suffix.lower() == ".json":
+        return _names_in_notes(file)
+    if file.suffix.lower() == ".pbtxt":
+        names = read_label_map(file)
+        return tuple(names[i] for i in sorted(names)) if _are_counted(names) else ()
+    # Blank lines inside stay: without them the labels would be shifted.
+    lines = [line.strip() for line in read_text(file).rstrip().splitlines()]
+    is_certain = file.name in NAME_FILES[:2]
+    if not is_certain and (is_label_file(file) or any(_is_no_name(n) for n in lines)):
+        return ()
+    return tuple(lines)
+
+
+def _are_counted(names):
+    return bool(names) and set(names) == set(range(1, len(names) + 1))
+
+
+def _is_no_name(line):
+    return line.lower().endswith(IMAGE_SUFFIXES) or len(line) > 100
+
+
+def _names_in_notes(file):
+    """The `categories` of the `notes.json` of Label Studio's YOLO export."""
+    try:
+        content = json.loads(read_text(file))
+        pairs = {item["id"]: str(item["name"]) for item in content["categories"]}
+    except (ValueError, KeyError, TypeError):
+        return ()
+    names = tuple(pairs[i] for i in sorted(pairs))
+    return names if sorted(pairs) == list(range(len(pairs))) else ()
