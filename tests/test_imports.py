@@ -79,11 +79,13 @@ MAY_IMPORT_INSIDE = {
     "predictor.py:_copied": ["effdet_keras.weights.archive"],
     "cli/files.py:open_live_model": ["effdet_keras.model.efficientdet"],
     "cli/files.py:load": ["effdet_keras.data.any_format"],
-    "cli/files.py:chosen_split": ["effdet_keras.data.any_format"],
+    "cli/files.py:chosen_split": ["effdet_keras.data.find_dataset"],
     # Of commands, as in their `run`.
     "extras/selftest/command.py:_read": [
         "effdet_keras.data.any_format",
+        "effdet_keras.data.find_dataset",
         "effdet_keras.data.formats.reading",
+        "effdet_keras.data.known_formats",
     ],
     "export/network.py:evaluated": ["effdet_keras.network.build"],
     "export/network.py:network_function": ["effdet_keras.network.computing"],
@@ -217,7 +219,7 @@ SEAMS = {
     "cli/predict.py",  # `--parts`
     "cli/train.py",  # `--find-rate`
     "data/__init__.py",  # their public names
-    "data/any_format.py",  # formats: TensorFlow Datasets
+    "data/known_formats.py",  # formats: TensorFlow Datasets
     "predictor.py",  # videos, tiles, test-time augmentation
     "evaluate/evaluation.py",  # kinds of errors, findings
     "export/export_model.py",  # where an int8 file loses most

@@ -7,9 +7,10 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from effdet_keras.cli.files import EVALUATION_SPLITS, DatasetSource, is_published
-from effdet_keras.data.any_format import FORMATS, find
 from effdet_keras.data.dataset import DetectionDataset
+from effdet_keras.data.find_dataset import find
 from effdet_keras.data.formats.dataset_files import role_of_split
+from effdet_keras.data.known_formats import FORMATS
 from effdet_keras.errors import printable
 from effdet_keras.runs.training_images import (
     configuration_of_run,

@@ -87,7 +87,7 @@ class DatasetSource:
 
     def chosen_split(self, preferred: tuple[str, ...]) -> str:
         """The split that was asked for, or else the first preferred one."""
-        from effdet_keras.data.any_format import find
+        from effdet_keras.data.find_dataset import find
 
         if self.split is not None:
             return self.split

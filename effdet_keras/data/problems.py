@@ -45,6 +45,7 @@ KINDS = {
     "no annotation": Kind(Severity.WARNING, "treated as an image without objects"),
     "empty box": Kind(Severity.WARNING, "box not trained on"),
     "box outside": Kind(Severity.WARNING, "box not trained on"),
+    "boxes beyond images": Kind(Severity.WARNING, "cut at the edge", True),
     "unread shape": Kind(Severity.WARNING, "left out"),
     "unlabelled image": Kind(Severity.WARNING, "left out"),
     "unnamed class": Kind(Severity.NOTE, "trained on by this name"),

@@ -26,8 +26,8 @@ from effdet_keras._internal.processes import ENGINES
 from effdet_keras._internal.whole_files import write_text
 from effdet_keras._internal.yaml_text import load_value, read_yaml, to_yaml
 from effdet_keras.augment import Augmentation, augmentation_of
-from effdet_keras.data.any_format import FORMATS
 from effdet_keras.data.formats.label_map import ClassNames
+from effdet_keras.data.known_formats import FORMATS
 from effdet_keras.data.split_groups import SPLIT_BY
 from effdet_keras.detect.postprocess import Postprocess
 from effdet_keras.errors import (

@@ -9,7 +9,7 @@ from support import programs
 from effdet_keras import cli
 from effdet_keras._internal.extras import extra
 from effdet_keras.cli import arguments
-from effdet_keras.data import any_format
+from effdet_keras.data import known_formats
 from effdet_keras.export.registry import OPTIONS
 from effdet_keras.extras.serving.command import Limits
 from effdet_keras.predictor import RUNTIMES
@@ -59,10 +59,10 @@ def test_run_takes_the_arguments_of_the_parser_with_the_same_defaults(name):
 
 
 def test_the_choices_are_the_names_of_formats_and_runtimes():
-    assert list(any_format.FORMATS) == list(arguments.DATASET_FORMATS)
+    assert list(known_formats.FORMATS) == list(arguments.DATASET_FORMATS)
     assert set(arguments.RUNTIMES) == {"auto", "keras", *RUNTIMES}
     (to,) = (a for a in parser_of("convert")._actions if a.dest == "to")
-    written = [name for name, one in any_format.FORMATS.items() if one.write]
+    written = [name for name, one in known_formats.FORMATS.items() if one.write]
     assert list(to.choices) == written
 
 

@@ -4,6 +4,7 @@ Each is a small copy of what a public repository has.
 """
 
 import json
+import pathlib
 import shutil
 import zipfile
 
@@ -1112,3 +1113,120 @@ def test_each_of_two_paths_may_have_the_same_images(tmp_path):
         yolo(tmp_path / folder, names=["a"])
     with pytest.warns(UserWarning, match="'train' and 'val' are the same 1 image"):
         load_each({"train": tmp_path / "one", "val": tmp_path / "copy"})
+
+
+def via(folder, *names):
+    region = {"name": "rect", "x": 1, "y": 2, "width": 12, "height": 13}
+    regions = [{"shape_attributes": region, "region_attributes": {"class": "cat"}}]
+    entry = {"size": -1, "file_attributes": {}, "regions": regions}
+    content = {name: {**entry, "filename": name} for name in names}
+    put(folder, "via_region_data.json", text=json.dumps(content))
+
+
+def test_a_file_from_before_the_images_were_divided_does_not_hide_splits(
+    tmp_path, capsys
+):
+    """The images of `pets/train` are more: some were turned after the division."""
+    for split, names in (("train", ["a.jpg", "a_90.jpg", "b.jpg"]), ("val", ["c.jpg"])):
+        put(tmp_path / "pets" / split, *names)
+        via(tmp_path / "pets" / split, *names)
+    via(tmp_path / "pets", "a.jpg", "b.jpg", "c.jpg")
+    names, _ = loaded(tmp_path)
+    assert names == {"train": ["a.jpg", "a_90.jpg", "b.jpg"], "val": ["c.jpg"]}
+    said = capsys.readouterr().out
+    assert "4 boxes in 4 images here, 3 boxes in 3 images there" in said
+    assert "Pass its file for that" in said
+    path = tmp_path / "pets" / "via_region_data.json"
+    assert loaded(path)[0] == {"train": ["a.jpg", "b.jpg", "c.jpg"]}
+
+
+def test_labelmes_own_list_of_classes_does_not_name_yolos_numbers(tmp_path):
+    yolo(tmp_path / "pets", "images/tr", "labels/tr", ["a"], classes=None)
+    yolo(tmp_path / "pets", "images/va", "labels/va", ["b"], classes=None)
+    put(tmp_path, "labels.txt", text="__ignore__\n_background_\ncat\n")
+    # As seen from the folder of the program, not from its own.
+    text = "path: ../pets/\ntrain: images/tr\nval: images/va\nnames: [cat]\n"
+    put(tmp_path, "yolov5/data/pets.yaml", text=text)
+    assert loaded(tmp_path)[0] == {"train": ["a.jpg"], "val": ["b.jpg"]}
+    assert load(tmp_path, "train").class_names == ("cat",)
+    _, said = loaded(tmp_path / "pets")
+    assert "no file with the names of the classes" in said
+
+
+def test_other_names_of_the_same_boxes_are_told(tmp_path, capsys):
+    yolo(tmp_path, names=["a", "b"], classes="dog")
+    text = coco("images/a.jpg", "images/b.jpg")
+    text = text.replace("[1, 2, 12, 13]", "[12, 6, 16, 8]")
+    put(tmp_path, "all.json", text=text)
+    load(tmp_path)
+    said = capsys.readouterr().out
+    assert "in both, but of other classes: 2 'cat' here, 2 'dog' there" in said
+    put(tmp_path, "classes.txt", text="cat")
+    load(tmp_path)
+    assert "2 boxes in 2 images in both.\n" in capsys.readouterr().out
+
+
+def test_xml_beside_the_images_is_read_where_the_usual_folder_has_that_of_a_few(
+    tmp_path,
+):
+    voc(tmp_path, *"abcd", images="images", annotations="images")
+    voc(tmp_path, *"ab", images="images", annotations="annotations")
+    names, said = loaded(tmp_path)
+    assert names == {"train": [f"{name}.jpg" for name in "abcd"]}
+    assert "not those of the same images in 'annotations' (not read)" in said
+    put(tmp_path, "annotations/c.xml", text=VOC.format("c.jpg"))
+    names, said = loaded(tmp_path)  # which someone may have corrected
+    assert names == {"train": [f"{name}.jpg" for name in "abc"]}
+    assert "same images in 'images' and 1 more (not read)" in said
+
+
+def test_a_list_whose_names_are_those_of_no_xml_file_is_told(tmp_path):
+    voc(tmp_path, "01284", "01285", lists={"train": ["1284", "1285"]})
+    match = "train.txt: of its 2 names, such as '1284', none is that of an xml file"
+    with pytest.raises(ValueError, match=f"{match} in .*, such as '01284': rename"):
+        load(tmp_path)
+    put(tmp_path, "ImageSets/Main/train.txt", text="01284\n1285\n")
+    with pytest.raises(ValueError, match=r"1285\.xml: '.*train\.txt' names it, and"):
+        load(tmp_path)
+    assert len(load(tmp_path, on_error="skip")) == 1
+
+
+@pytest.mark.parametrize(("bottom", "is_told"), [(21, False), (36, True)])
+def test_boxes_of_images_of_another_size_are_told(tmp_path, bottom, is_told):
+    put(tmp_path, *(f"{name}.jpg" for name in "abcd"))
+    rows = [
+        f"{name}.jpg,40,20,cat,2,3,{20 + i},{bottom}\n" for i, name in enumerate("abc")
+    ]
+    put(tmp_path, "labels.csv", text=CSV + "".join(rows) + "d.jpg,40,20,cat,2,3,9,9\n")
+    _, said = loaded(tmp_path)
+    text = "3 of 4 boxes end far outside their image, such as at x 20, y 36 in 'a.jpg'"
+    assert (text in said) == is_told
+    assert (
+        "width is 40 and height 20: are they of images of another" in said
+    ) == is_told
+
+
+def test_a_split_in_the_root_is_named_by_its_folder_beside_another_dataset(tmp_path):
+    voc(tmp_path, *"abc", images="test", annotations="test")
+    voc(tmp_path, "d", "e", images="labelled", annotations="labelled")
+    with pytest.raises(ValueError, match="pass the folder of one of them") as error:
+        load(tmp_path)
+    assert f"'{tmp_path / 'test'}' is Pascal VOC: splits test" in str(error.value)
+    assert len(load(tmp_path / "test")) == 3
+
+
+def test_many_txt_files_are_compared_with_each_other_by_no_reader(
+    tmp_path, monkeypatch
+):
+    """15,442 of them took minutes."""
+    compared, equal = [], pathlib.PurePath.__eq__
+
+    def counted(one, other):
+        compared.append(one)
+        return equal(one, other)
+
+    put(tmp_path, *(f"{i}.txt" for i in range(200)), text=ROW)
+    monkeypatch.setattr(pathlib.PurePath, "__eq__", counted)
+    with pytest.raises((ValueError, FileNotFoundError)):
+        load(tmp_path)
+    assert len(compared) < 200 * 50

@@ -19,8 +19,8 @@ from support.cloned_files import (
 )
 
 from effdet_keras import data
-from effdet_keras.data import any_format, check, load, load_splits
-from effdet_keras.data.any_format import find
+from effdet_keras.data import check, find_dataset, load, load_splits
+from effdet_keras.data.find_dataset import find
 from effdet_keras.data.formats import reading
 
 # --- What belongs to a dataset.
@@ -91,17 +91,17 @@ def test_a_tree_of_many_folders_is_looked_into_so_far_and_no_farther(
     for first in range(6):
         for second in range(5):
             (tmp_path / f"{first}" / f"{second}").mkdir(parents=True)
-    looked, find_in = [], any_format._find_in
+    looked, find_in = [], find_dataset.find_in
 
     def counted(folder, formats):
         looked.append(folder)
         return find_in(folder, formats)
 
-    monkeypatch.setattr(any_format, "_find_in", counted)
+    monkeypatch.setattr(find_dataset, "find_in", counted)
     for limit, expected in ((4, 4), (6, 6), (9, 9)):
-        monkeypatch.setattr(any_format, "_MAX_FOLDERS", limit)
+        monkeypatch.setattr(find_dataset, "_MAX_FOLDERS", limit)
         looked.clear()
-        assert any_format._find_below(tmp_path, ["coco"]) == ([], [])
+        assert find_dataset.find_below(tmp_path, ["coco"]) == ([], [])
         assert len(looked) == expected
 
 

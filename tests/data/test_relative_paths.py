@@ -4,7 +4,7 @@ import pytest
 from support.cloned_files import coco, loaded, put, yolo
 
 from effdet_keras.data import from_yolo, load, write_shapes
-from effdet_keras.data.any_format import FORMATS
+from effdet_keras.data.known_formats import FORMATS
 
 
 def lists(folder):

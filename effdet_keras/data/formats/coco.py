@@ -495,6 +495,7 @@ def _is_coco(path):
 # --- What a COCO json file says: its classes, images and annotations, checked.
 
 _LISTS = ("images", "annotations", "categories")
+_KEYS = {"fileName": "file_name", "imageId": "image_id", "categoryId": "category_id"}
 _MAX_ID = 2**63 - 1  # ids travel as int64
 _MAX_AREA = 1e18  # square pixels
 
@@ -520,7 +521,26 @@ def _checked_json(content, source):
     )
     rule = f"`from_coco` expects a json object with the lists {', '.join(_LISTS)}"
     reading.require_content(is_coco, rule, source, content)
-    return content, source
+    return _with_usual_keys(content), source
+
+
+def _with_usual_keys(content):
+    """The content, with `file_name` where a program wrote `fileName`."""
+    lists = {name: content[name] for name in ("images", "annotations")}
+    first = [item for items in lists.values() for item in items[:1]]
+    if not any(
+        key in item for item in first if isinstance(item, dict) for key in _KEYS
+    ):
+        return content
+    return content | {
+        name: [
+            {_KEYS.get(key, key): value for key, value in item.items()}
+            if isinstance(item, dict)
+            else item
+            for item in items
+        ]
+        for name, items in lists.items()
+    }
 
 
 def _read_classes(content, class_names, source, problems):

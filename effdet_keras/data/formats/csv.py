@@ -261,9 +261,9 @@ def _rows(name, record, dataset):
 def csv_readers(path):
     """Finds csv files of annotations: dict from split to the function that reads it."""
     files = [path] if path.is_file() else visible_files(path, ".csv", ".txt")
-    texts = [file for file in files if file.suffix.lower() == ".txt"]
+    texts = {file for file in files if file.suffix.lower() == ".txt"}
     if len(texts) > _MAX_TEXTS:  # one for each image, of another format
-        files, texts = [file for file in files if file not in texts], []
+        files, texts = [file for file in files if file not in texts], set()
     readers, known, reasons = {}, [], []
     for file in files:
         if file.suffix.lower() not in (".csv", ".txt"):

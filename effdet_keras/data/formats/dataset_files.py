@@ -28,6 +28,7 @@ NO_DATA_FOLDERS = frozenset(
     training_checkpoints tensorboard cache notebooks third_party
     """.split()
 )
+DEPTH = 4  # folders below the one that is named, in which a dataset is looked for
 
 
 def is_visible(name: str) -> bool:

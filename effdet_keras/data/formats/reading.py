@@ -29,6 +29,7 @@ from effdet_keras.data.record import (
     clip_boxes_xywh,
     concat_field,
     count_unusable,
+    owners,
 )
 from effdet_keras.errors import InvalidValueError
 from effdet_keras.images import (
@@ -333,6 +334,7 @@ def _check_boxes(records, problems, source):
             "x by the width and y by the height of the image",
         )
         return [record.select(slice(0, 0)) for record in records]
+    _note_far_boxes(records, problems, source)
     for i in np.flatnonzero(count_unusable(records)):
         record = records[i]
         _, usable = clip_boxes_xywh(record.boxes_xywh, record.image_size)
@@ -344,6 +346,30 @@ def _check_boxes(records, problems, source):
                 [record.image_id],
             )
     return records
+
+
+_FAR, _MANY, _FEWEST = 0.1, 0.1, 3  # of a side of the image; of all boxes; boxes
+
+
+def _note_far_boxes(records, problems, source):
+    """Tells if many boxes end far outside, as those of images of another size do."""
+    if not records:
+        return
+    boxes, owner = concat_field(records, "boxes_xywh"), owners(records)
+    ends = (boxes[:, :2] + boxes[:, 2:])[:, ::-1]  # y, x, as the sizes
+    sizes = np.asarray([record.image_size for record in records])[owner]
+    far = np.flatnonzero((ends > (1 + _FAR) * sizes).any(axis=1))
+    if len(far) < _FEWEST or len(far) <= _MANY * len(boxes):
+        return
+    worst = far[np.argmax((ends[far] / sizes[far]).max(axis=1))]
+    (y, x), (height, width) = ends[worst].tolist(), sizes[worst].tolist()
+    problems.add(
+        "boxes beyond images",
+        source,
+        f"{len(far):,} of {len(boxes):,} boxes end far outside their image, such as at "
+        f"x {x:g}, y {y:g} in {records[owner[worst]].name!r}, whose width is {width} "
+        f"and height {height}: are they of images of another size?",
+    )
 
 
 def _are_normalized(records):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import collections
 import functools
 import os
 import zlib
@@ -31,6 +32,7 @@ from effdet_keras.data.formats.label_map import ClassNames
 from effdet_keras.data.problems import Problems
 from effdet_keras.images import read_mask
 
+_NESTED = "datasets"  # the folder of the datasets in a dataset
 _WITHOUT_BOX = ("point", "line", "polyline", "graph", "cuboid", "any")
 
 
@@ -49,7 +51,8 @@ def from_supervisely(
 
     Args:
         path: folder with `ann` and `img`, or that of a project with a folder for each
-            of its datasets, which are splits.
+            of its datasets, which are splits; those in `datasets` of another are named
+            by themselves, or, where two have one name, after the other: `fruits_apple`.
         split: name of a dataset of the project. None reads the only one.
         class_names, on_error: as for `load`.
         masks: whether to keep outlines for a segmentation head, as `from_coco` does.
@@ -100,12 +103,29 @@ def supervisely_readers(path: Any) -> dict[str, Callable]:
         return {}
     if _is_dataset(path):
         return {reading.ONE_SPLIT: functools.partial(from_supervisely, path)}
-    folders = [folder for folder in visible_folders(path) if _is_dataset(folder)]
     if not is_file(path / "meta.json"):  # else some other folders with one in each
         return {}
+    folders = list(_datasets_in(path))
     if len(folders) == 1:
         return {reading.ONE_SPLIT: functools.partial(from_supervisely, folders[0])}
-    return {p.name: functools.partial(from_supervisely, p) for p in folders}
+    counts = collections.Counter(folder.name for folder in folders)
+    readers = {}
+    for folder in folders:
+        name, parent = folder.name, folder.parent
+        while counts[folder.name] > 1 and parent.name == _NESTED:
+            name = f"{parent.parent.name}_{name}"
+            parent = parent.parent.parent
+        readers[name] = functools.partial(from_supervisely, folder)
+    return readers
+
+
+def _datasets_in(folder):
+    """The datasets of a project or of another dataset, each before those in it."""
+    for place in visible_folders(folder):
+        if _is_dataset(place):
+            yield place
+        if (place / _NESTED).is_dir():
+            yield from _datasets_in(place / _NESTED)
 
 
 def _is_dataset(path):
@@ -115,7 +135,10 @@ def _is_dataset(path):
 
 def _titles(path):
     """The classes of a project, in its order."""
-    for file in (path / "meta.json", path.parent / "meta.json"):
+    places = [path, path.parent]
+    while places[-1].name == _NESTED:
+        places.append(places[-1].parent.parent)
+    for file in (place / "meta.json" for place in places):
         if is_file(file):
             content = read_json(file, "from_supervisely")
             classes = content.get("classes") if isinstance(content, dict) else None

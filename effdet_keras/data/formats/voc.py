@@ -5,7 +5,6 @@ from __future__ import annotations
 import codecs
 import collections
 import functools
-import itertools
 import json
 import os
 import pathlib
@@ -118,6 +117,9 @@ def from_voc(
     stems = set(files)
     sets = _image_sets(folder, stems)
     names = _names(folder, stems, sets, split)
+    if not stems.issuperset(names):  # in which case `split` names a list
+        file = sets[reading.chosen_split(sets, split, folder)]
+        names = _with_xml(names, files, file, xml_dir, problems)
     _note_unlisted(folder, stems, sets, split, problems)
     _note_other_xml(folder, xml_dir, stems, sets, split, problems)
     # The images are in the first folder with one that an xml file is named after.
@@ -134,7 +136,7 @@ def from_voc(
     shift = 1.0 if one_based else 0.0
     found = for_each(
         lambda name: _read_xml(
-            files.get(name, xml_dir / f"{name}.xml"),
+            files[name],
             name,
             image_dir,
             images,
@@ -229,7 +231,9 @@ def _find_xml_dir(folder):
         place = inner.get(first, folder if not first else None)
         if place is not None:
             places.append(place / rest if rest else place)
-    own = (place for place in places if _has_voc(visible_files(place, ".xml")))
+    own = [place for place in places if _has_voc(visible_files(place, ".xml"))]
+    if own:
+        return _fullest([own[0], *(inner[n] for n in _IMAGE_FOLDERS if n in inner)])
     deep = (
         place
         for place in places
@@ -237,7 +241,21 @@ def _find_xml_dir(folder):
         and _has_voc(_xml_files(place))
         and _have_own_images(folder, place)
     )
-    return next(itertools.chain(own, deep), None)
+    return next(deep, None)
+
+
+def _fullest(folders):
+    """The first of some folders, or one that has its xml files, and many more.
+
+    Such as a folder of images, where the usual folder has the xml files of a few.
+    """
+    names = [{file.stem for file in visible_files(p, ".xml")} for p in folders]
+    fuller = (
+        folder
+        for folder, own in zip(folders, names)
+        if own > names[0] and 2 * len(own) >= 3 * len(names[0])
+    )
+    return next(fuller, folders[0])
 
 
 def _have_own_images(folder, xml_dir):
@@ -308,6 +326,24 @@ def _names_in_list(file, stems):
     return list(dict.fromkeys(_name_in(line, stems) for line in lines if line))
 
 
+def _with_xml(names, files, list_file, xml_dir, problems):
+    """The names of a list that have an xml file; the others are problems."""
+    known = [name for name in names if name in files]
+    if not known:
+        detail = (
+            f"of its {len(names):,} names, such as {names[0]!r}, none is that "
+            f"of an xml file in {str(xml_dir)!r}, such as {min(files)!r}: rename the "
+            "files, or write their names into the list"
+        )
+        problems.add("unreadable annotation", list_file.name, detail)
+        return []
+    for name in names:
+        if name not in files:
+            detail = f"{str(list_file)!r} names it, and {str(xml_dir)!r} has it not"
+            problems.add("unreadable annotation", f"{name}.xml", detail)
+    return known
+
+
 def _note_unlisted(folder, stems, sets, split, problems):
     """Tells, at the split to train on, how many xml files no split has.
 
@@ -366,11 +402,12 @@ def _note_other_xml(folder, xml_dir, stems, sets, split, problems):
             )
             problems.add("unlisted images", place, detail)
         if left != own and (split_in_name(place.name) is None or not has_images):
-            others.append(place)
+            more = f" and {len(left):,} more" if left else ""
+            others.append(f"{place.name!r}{more}")
     if others:
         detail = (
             f"the xml files of {str(xml_dir)!r} are read, and not those of the same "
-            f"images in {', '.join(repr(place.name) for place in others)}"
+            f"images in {', '.join(others)}"
         )
         problems.add_note("repeated annotation file", folder.name, detail)
 

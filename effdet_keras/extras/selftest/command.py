@@ -140,8 +140,10 @@ def run(
 
 def _read(data, split, format, unlabelled, masks):
     """The images to test with; the stages say what is wrong with them."""
-    from effdet_keras.data.any_format import FORMATS, find, load_splits
+    from effdet_keras.data.any_format import load_splits
+    from effdet_keras.data.find_dataset import find
     from effdet_keras.data.formats.reading import chosen_split
+    from effdet_keras.data.known_formats import FORMATS
 
     with warnings.catch_warnings(action="ignore"):
         masks = masks and FORMATS[find(data, format).format].has_masks

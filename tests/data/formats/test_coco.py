@@ -59,6 +59,13 @@ def test_to_coco_gives_the_file_back(content, tmp_path):
     assert result["categories"] == sorted(content["categories"], key=lambda c: c["id"])
 
 
+def test_keys_may_be_written_as_one_word(content, tmp_path):
+    expected = from_coco(content, tmp_path).to_coco()
+    text = json.dumps(content).replace("file_name", "fileName")
+    text = text.replace("image_id", "imageId").replace("category_id", "categoryId")
+    assert from_coco(json.loads(text), tmp_path).to_coco() == expected
+
+
 def test_crowd_and_area_may_be_absent(content, tmp_path):
     for annotation in content["annotations"]:
         del annotation["iscrowd"], annotation["area"]

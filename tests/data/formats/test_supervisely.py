@@ -87,3 +87,19 @@ def test_a_project_of_lines_alone_says_so(tmp_path):
     message = r"found 1 unread shape: a\.png\.json: objects\[0\]: line of 'road'.*draw"
     with pytest.raises(ValueError, match=message):
         from_supervisely(tmp_path)
+
+
+def test_datasets_in_datasets_are_of_one_project(tmp_path):
+    """The folders `ann` and `img` of those around them may hold nothing."""
+    classes = [{"title": t, "shape": "rectangle"} for t in ("dog", "cat")]
+    (tmp_path / "meta.json").write_text(json.dumps({"classes": classes}))
+    for folder in ("warm", "cold"):
+        (tmp_path / folder / "ann").mkdir(parents=True)
+        (tmp_path / folder / "img").mkdir()
+    write(tmp_path / "warm/datasets/big", BOX)
+    write(tmp_path / "warm/datasets/small", BOX)
+    write(tmp_path / "cold/datasets/small", BOX)
+    splits = data.load_splits(tmp_path)
+    assert sorted(splits) == ["big", "cold_small", "warm_small"]
+    assert {s.class_names for s in splits.values()} == {("dog", "cat")}
+    assert len(data.load(tmp_path, "warm_small")[0]["boxes"]) == 1

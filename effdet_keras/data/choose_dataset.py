@@ -1,0 +1,419 @@
+"""Of several datasets that were found in a folder, the one that is meant."""
+
+from __future__ import annotations
+
+import collections
+import dataclasses
+import functools
+import itertools
+import os
+import warnings
+from collections.abc import Callable, Mapping, Sequence, Set
+from typing import Any
+
+import numpy as np
+
+from effdet_keras._internal.whole_files import is_remote
+from effdet_keras.data.dataset import count_of
+from effdet_keras.data.formats.dataset_files import DEPTH, role_of_split, splits_of_role
+from effdet_keras.data.formats.image_paths import dataset_root
+from effdet_keras.data.formats.reading import NoClassError
+from effdet_keras.data.formats.unknown import describe_other_files
+from effdet_keras.data.known_formats import FORMATS, Source, collector_off
+from effdet_keras.data.near_duplicates import hash_images
+from effdet_keras.data.problems import KINDS, Severity
+from effdet_keras.data.record import Record, count_unusable
+from effdet_keras.data.shared_images import is_copy
+from effdet_keras.errors import InvalidValueError
+
+SHOWN = 8  # entries of a folder, in a message
+EVALUATION = ("test", "validation")  # roles of splits
+_MOST = 0.95  # of boxes and images, with which one without an error is preferred
+_DOUBTS = ("box columns", "classes without names", "images without txt file")
+_COMPARED = 20  # pairs of images of one name, of which the bytes are compared
+_ELSEWHERE = 0.2  # of the sides of boxes: more than counting from 1 and rounding move
+
+
+@dataclasses.dataclass(frozen=True)
+class _Content:
+    """What one of several datasets holds, to compare it with another."""
+
+    source: Source
+    readers: Mapping[str, Callable]  # those of the source, which need not read again
+    boxes_of: Mapping[str, int]  # number of boxes of each image, by its name
+    files_of: Mapping[str, list]  # the files of each name: none inside larger files
+    num_boxes: int
+    means_of: Mapping[str, np.ndarray]  # the mean of the boxes of each image, `xywh`
+    num_usable: int  # boxes that can be trained on
+    kinds: Set[str]  # of its problems
+    boxes_by_class: collections.Counter  # number of boxes, by the name of the class
+
+    @property
+    def is_doubtful(self):
+        """Whether a file does not say what its images or numbers are."""
+        return not self.kinds.isdisjoint(_DOUBTS)
+
+    @property
+    def is_sound(self):
+        """Whether nothing of it is an error."""
+        return all(KINDS[kind].severity is not Severity.ERROR for kind in self.kinds)
+
+    @property
+    def counted(self):
+        images = count_of(len(self.boxes_of), "image")
+        return f"{count_of(self.num_boxes, 'box', 'boxes')} in {images}"
+
+
+def choose(found: list[Source], inner: list[Source], path: Any) -> Source:
+    """Of several datasets the one to read, where all hold the same images.
+
+    Those inside of others count where the others cannot be read, or where they have the
+    same images and are divided.
+    """
+    contents, unread = _read_all(found)
+    if contents:
+        divided, _ = _read_all(filter(is_divided, inner))
+        contents += [c for c in divided if _is_same(contents[0], c)]
+    else:
+        contents, _ = _read_all(inner)
+    without_package = [s for s, error in unread if isinstance(error, ImportError)]
+    if without_package and not any(content.num_boxes for content in contents):
+        return without_package[0]  # whose reader says what to install
+    unread_notes = "".join(_note_of_unread(*pair) for pair in unread)
+    told = tuple(source for source, _ in unread)
+    if len(contents) == 1:
+        (content,) = contents
+        return dataclasses.replace(
+            content.source, readers=content.readers, note=unread_notes, others=told
+        )
+    if not contents and len(found) == 1:
+        return found[0]  # whose reader says why it cannot be read
+    found = [*found, *inner]
+    most = max((len(content.boxes_of) for content in contents), default=0)
+    annotated = {n for c in contents for n, count in c.boxes_of.items() if count}
+
+    def num_known(content):
+        # Images without boxes here that have some in another format are not known here.
+        counts = content.boxes_of
+        return sum(count > 0 or n not in annotated for n, count in counts.items())
+
+    most_usable = max((content.num_usable for content in contents), default=0)
+    most_known = max(map(num_known, contents), default=0)
+
+    def is_sound(content):
+        has_most = content.num_usable >= _MOST * most_usable
+        has_most &= num_known(content) >= _MOST * most_known
+        has_names = "classes without names" not in content.kinds
+        return content.is_sound and has_names and has_most
+
+    def worth(content):
+        counts = content.boxes_of
+        is_whole = 2 * len(counts) >= most
+        return (
+            is_divided(content.source) and is_whole,
+            is_sound(content),
+            num_known(content),
+            content.num_usable,
+            not content.is_doubtful,
+            -found.index(content.source),
+        )
+
+    contents.sort(key=worth, reverse=True)
+    if not contents:
+        kinds = ", ".join(dict.fromkeys(FORMATS[s.format].title for s in found))
+        other = describe_other_files(path)
+        other = f". {other}" if other else ""
+        reasons = (
+            f"\n  {str(s.path)!r}, {s.described}: {error or 'no image is there'}"
+            for s, error in unread[:SHOWN]
+        )
+        raise InvalidValueError(
+            f"{str(path)!r} holds annotations ({kinds}), but none of their images is "
+            "below it, or none can be read. Put the images beside them"
+            f"{other}{''.join(reasons)}"
+        )
+    contents, aside = _set_aside(contents, path)
+    if not all(_is_same(contents[0], c) for c in contents[1:]):
+        contents.sort(key=lambda content: found.index(content.source))
+        raise InvalidValueError(_describe_several(contents, path))
+    first, others = contents[0], contents[1:]
+    notes = "".join(_note_of_other(first, other) for other in others[:SHOWN])
+    if len(others) > SHOWN:
+        notes += f"\n  and in {len(others) - SHOWN} more, which are not read"
+    notes += "".join(
+        f"\n  {str(c.source.path)!r} is {c.source.described} as well, of other "
+        f"images, which is not read: {c.counted}. Pass format={c.source.format!r} "
+        "(--format) or its folder for that."
+        for c in aside[:SHOWN]
+    )
+    notes += unread_notes
+    others = (*told, *(content.source for content in (*others, *aside)))
+    return dataclasses.replace(
+        first.source, readers=first.readers, note=notes, others=others
+    )
+
+
+def _set_aside(contents, path):
+    """Divides datasets into those that are meant, and smaller ones of other images.
+
+    The smaller ones are for tests alone, or far below, such as the samples of a program
+    in its code.
+
+    Returns:
+        Two lists. The second is empty unless all of the first have the same images.
+    """
+
+    def is_minor(content):
+        roles = {role_of_split(name) for name in content.source.readers}
+        depth = len(content.source.path.parts) - len(path.parts)
+        return roles == {"test"} or depth >= DEPTH
+
+    first = next((c for c in contents if not is_minor(c)), None)
+    if first is None:
+        return contents, []
+    others = [c for c in contents if not _is_same(first, c)]
+    if not all(is_minor(c) and len(c.boxes_of) <= len(first.boxes_of) for c in others):
+        return contents, []
+    return [c for c in contents if all(c is not other for other in others)], others
+
+
+def is_divided(source: Source) -> bool:
+    """Whether a dataset has a split to train on, and one to evaluate on."""
+    roles = {role_of_split(name) for name in source.readers}
+    training = splits_of_role(source.readers, "train")
+    return bool(training and roles.intersection(EVALUATION))
+
+
+def _read_all(sources):
+    """What datasets hold; and those that cannot be read, each with its error."""
+    results = [(source, _content_of(source)) for source in sources]
+    contents = [content for _, content in results if isinstance(content, _Content)]
+    return contents, [pair for pair in results if not isinstance(pair[1], _Content)]
+
+
+def _content_of(source):
+    """What a dataset holds, or the error where it cannot be read; None: no image."""
+    tally, readers, kinds = _Tally(), {}, set()
+    num_unusable, without_class = 0, None
+    try:
+        with dataset_root(source.root), collector_off():
+            for split, read in source.readers.items():
+                with warnings.catch_warnings(record=True) as told:
+                    warnings.simplefilter("always")
+                    try:
+                        dataset = read(on_error="skip")
+                    except NoClassError as error:  # the other splits may have objects
+                        readers[split], without_class = read, error
+                        continue
+                is_clean = not told and not dataset.problems
+                again = functools.partial(_read_again, dataset, read)
+                readers[split] = again if is_clean else read
+                kinds |= {problem.kind for problem in dataset.problems}
+                num_unusable += int(np.sum(count_unusable(dataset.records)))
+                for record in dataset.records:
+                    tally.add(record, dataset.class_names)
+    except (ValueError, OSError, ImportError) as error:
+        return error
+    if not tally.boxes_of:
+        return without_class
+    num_boxes = sum(tally.boxes_of.values())
+    return _Content(
+        source,
+        readers,
+        tally.boxes_of,
+        tally.files_of,
+        num_boxes,
+        tally.means_of,
+        num_boxes - num_unusable,
+        kinds,
+        tally.boxes_by_class,
+    )
+
+
+class _Tally:
+    """Boxes and files of images by their names, as `_Content` has them."""
+
+    def __init__(self):
+        self.boxes_of = collections.Counter()
+        self.files_of = collections.defaultdict(list)
+        self.means_of = {}
+        self.boxes_by_class = collections.Counter()
+        self._seen = {}  # the boxes of each file
+
+    def add(self, record, class_names):
+        """Adds the image of a record, or the boxes that another split has not."""
+        is_file = isinstance(record.image, str)
+        name = record.image if is_file else record.file_name
+        name = name.replace("\\", "/").rpartition("/")[2]
+        name = name.rpartition(".")[0] or name
+        if is_file and record.image in self._seen:
+            before = self._seen[record.image]
+            both = np.unique(np.concatenate([before, record.boxes_xywh]), axis=0)
+            self._seen[record.image] = both
+            self.boxes_of[name] += max(len(both) - len(before), 0)
+            return
+        if is_file:
+            self._seen[record.image] = record.boxes_xywh
+            if not is_remote(record.image):
+                self.files_of[name].append(record.image)
+        if name in self.boxes_of:
+            self.means_of.pop(name, None)  # of two images, in any order
+        elif len(record.labels):
+            self.means_of[name] = record.boxes_xywh.mean(axis=0)
+        self.boxes_of[name] += len(record.labels)
+        self.boxes_by_class.update(class_names[label] for label in record.labels)
+
+
+def _read_again(known, read, *, class_names=None, on_error="raise", **options):
+    """What was read to compare it: a dataset without a problem, if as asked for."""
+    if class_names is None and not options:
+        return known
+    return read(class_names=class_names, on_error=on_error, **options)
+
+
+def are_versions(one: Sequence[Record], other: Sequence[Record]) -> bool:
+    """Whether most images of equal names, of two lists of records, look alike."""
+    by_name = {record.name.rpartition("/")[2]: record for record in one}
+    names = (record.name.rpartition("/")[2] for record in other)
+    pairs = [(by_name[n], r) for n, r in zip(names, other) if n in by_name]
+    if 2 * len(pairs) <= min(len(one), len(other)):
+        return False
+    pairs = pairs[:: len(pairs) // _COMPARED + 1]
+    count = len(pairs)
+    hashes = hash_images([record for records in zip(*pairs) for record in records])
+    alike = hashes.are_alike(range(count), range(count, 2 * count))
+    return 2 * int(np.sum(alike)) > count
+
+
+def _is_same(one, other):
+    """Whether most images of the smaller of two datasets are in the other.
+
+    Frames of two videos have the same names: the bytes of some tell.
+    """
+    shared = sorted(one.boxes_of.keys() & other.boxes_of.keys())
+    some = shared[:: len(shared) // _COMPARED + 1]
+    num_same = sum(_is_one_image(name, one, other) for name in some)
+    count = len(shared) * num_same / max(len(some), 1)
+    return 2 * count >= min(len(one.boxes_of), len(other.boxes_of))
+
+
+def _is_one_image(name, one, other):
+    """Whether two datasets have the same image of a name, as far as files tell."""
+    here, there = one.files_of.get(name, ()), other.files_of.get(name, ())
+    if not here or not there:
+        return True
+    return any(is_copy(first, second) for first in here for second in there)
+
+
+def _owner_of(content, contents):
+    """The content in whose folder the images of another one lie, or None."""
+    if _has_own_images(content):
+        return None
+    owners = [other for other in contents if _has_own_images(other)]
+    return next((owner for owner in owners if _is_same(content, owner)), None)
+
+
+def _has_own_images(content):
+    """Whether an image of a content lies below its path, or in larger files there."""
+    root = os.path.realpath(content.source.path)
+    files = itertools.chain(*content.files_of.values())
+    first = [os.path.realpath(file) for file in itertools.islice(files, _COMPARED)]
+    return not first or any(file.startswith(root + os.sep) for file in first)
+
+
+def _note_of_other(chosen, other):
+    """A line that says what else holds the same images, and whether it differs."""
+    title = FORMATS[other.source.format].title
+    line = f"\n  The same images are in {str(other.source.path)!r} as {title}"
+    names = sorted(chosen.boxes_of.keys() | other.boxes_of.keys())
+    pairs = ((n, chosen.boxes_of.get(n), other.boxes_of.get(n)) for n in names)
+    different = [pair for pair in pairs if pair[1] != pair[2]]
+    cure = f"Pass format={other.source.format!r} (--format) or its folder for that"
+    places = [(c.source.format, c.source.path) for c in (chosen, other)]
+    if places[0] == places[1]:  # the folders of splits in it are read
+        cure = "Pass its file for that"
+    if not different:
+        moved = [name for name in chosen.means_of if _is_elsewhere(name, chosen, other)]
+        if not moved and chosen.boxes_by_class == other.boxes_by_class:
+            return f"{line}, which is not read: {chosen.counted} in both."
+        if not moved:
+            here, there = chosen.boxes_by_class, other.boxes_by_class
+            return (
+                f"{line}, which is not read: {chosen.counted} in both, but of other "
+                f"classes: {_describe_classes(here - there)} here, "
+                f"{_describe_classes(there - here)} there. {cure}."
+            )
+        means = (
+            _describe_mean(content.means_of[moved[0]]) for content in (chosen, other)
+        )
+        return (
+            f"{line}, which is not read and differs: {chosen.counted} in both, but "
+            f"those of {count_of(len(moved), 'image')} lie elsewhere, such as "
+            f"{moved[0]!r}, on average: {' here, '.join(means)} there. {cure}."
+        )
+    name, here, there = different[0]
+    here, there = ("no annotation" if n is None else n for n in (here, there))
+    how = "1 image differs"
+    if len(different) > 1:
+        how = f"{len(different):,} images differ"
+    how += f", such as {name!r}: {here} and {there}"
+    return (
+        f"{line}, which is not read and differs: {chosen.counted} here, "
+        f"{other.counted} there. {how}. {cure}."
+    )
+
+
+def _describe_classes(boxes_by_class):
+    """Some names with numbers of boxes, those with most first."""
+    shown = [f"{count:,} {name!r}" for name, count in boxes_by_class.most_common(3)]
+    return ", ".join([*shown, "..."] if len(boxes_by_class) > 3 else shown) or "none"
+
+
+def _is_elsewhere(name, one, other):
+    """Whether the boxes of an image lie elsewhere in another of its formats."""
+    if name not in other.means_of:
+        return False
+    here, there = one.means_of[name], other.means_of[name]
+    room = np.maximum(_ELSEWHERE * np.tile(here[2:], 2), 3)
+    return bool((np.abs(here - there) > room).any())
+
+
+def _describe_mean(box_xywh):
+    left, top, width, height = box_xywh.tolist()
+    return f"left {left:.0f}, top {top:.0f}, width {width:.0f}, height {height:.0f}"
+
+
+def _note_of_unread(source, error):
+    """A line that says what was found as well, but cannot be read."""
+    reason = (
+        "none of its images is there, or it is damaged. Pass "
+        f"format={source.format!r} (--format) to see why."
+    )
+    if isinstance(error, ImportError):
+        reason = str(error)
+    line = f"{str(source.path)!r} is {source.described} as well, which is not read"
+    return f"\n  {line}: {reason}"
+
+
+def _describe_several(contents, path):
+    shown = "".join(f"\n  {_describe(c, contents)}" for c in contents[:SHOWN])
+    more = f"\n  and {len(contents) - SHOWN} more" if len(contents) > SHOWN else ""
+    if len({c.source.path for c in contents}) == 1:
+        names = [c.source.format for c in contents]
+        return (
+            f"{str(path)!r} holds annotations in {len(contents)} formats: choose one "
+            f"with `format` (--format of a command), of {names}.{shown}{more}"
+        )
+    return (
+        f"{str(path)!r} holds {len(contents)} datasets of different images: pass the "
+        f"folder of one of them.{shown}{more}"
+    )
+
+
+def _describe(content, contents):
+    """A line of an error that lists several contents."""
+    source = content.source
+    line = f"{str(source.path)!r} is {source.described}; {content.counted}"
+    owner = _owner_of(content, contents)
+    line += "" if owner is None else f", those of {str(owner.source.path)!r}"
+    return line if content.is_sound else f"{line}, without what cannot be read"

@@ -1,0 +1,330 @@
+"""Finds out where, and in which format, a file or folder holds annotated images."""
+
+from __future__ import annotations
+
+import collections
+import dataclasses
+import functools
+import glob
+import itertools
+import os
+import pathlib
+from typing import Any
+
+from effdet_keras._internal.remote_path import exists, path_of
+from effdet_keras._internal.whole_files import is_remote
+from effdet_keras.data.choose_dataset import (
+    EVALUATION,
+    SHOWN,
+    are_versions,
+    choose,
+    is_divided,
+)
+from effdet_keras.data.dataset import count_of
+from effdet_keras.data.formats.dataset_files import (
+    DEPTH,
+    NO_DATA_FOLDERS,
+    listing_once,
+    names_in,
+    role_of_split,
+    split_folders,
+    visible_folders,
+    walk,
+)
+from effdet_keras.data.formats.image_paths import ANNOTATION_FOLDERS, dataset_root
+from effdet_keras.data.formats.tfrecord import pattern_readers
+from effdet_keras.data.formats.unknown import (
+    describe_other_files,
+    describe_unknown_files,
+)
+from effdet_keras.data.formats.yolo_layout import find_layout
+from effdet_keras.data.known_formats import FORMATS, Source, read_splits
+from effdet_keras.errors import InvalidValueError, check_choice, require
+from effdet_keras.images import IMAGE_SUFFIXES
+
+_MAX_FOLDERS = 500  # looked into, of a tree that may have thousands
+
+
+def find(path: str | os.PathLike[str], format: str | None = None) -> Source:
+    """Finds the one dataset that a path stands for.
+
+    It is what the folder itself holds, or a folder for each split; else what is in a
+    folder below, if one is a dataset.
+
+    Raises:
+        FileNotFoundError: If there is no such file or folder.
+        ValueError: If no dataset is found, or several of different images.
+    """
+    if format is not None:
+        check_choice("format", format, FORMATS, ", or None to find it out")
+    name = os.fspath(path)
+    path = path_of(path)
+    if path.name in ("", ".."):  # ".", whose own name may be that of a split
+        path = path if is_remote(path) else pathlib.Path(os.path.abspath(path))
+    formats = list(FORMATS) if format is None else [format]
+    is_host = path.parent == path
+    if is_remote(path) and not path.is_listed and (is_host or not path.suffix):
+        path.iterdir()  # raises, and says what to do
+    if not exists(path):
+        if glob.has_magic(name) and not is_remote(name):
+            return _find_by_pattern(name, format)
+        raise FileNotFoundError(
+            f"There is no dataset {name!r}: it must be the path of a file or a folder"
+        )
+    with dataset_root(path), listing_once():
+        found, notes = find_in(path, formats)
+        if path.is_dir() and not _has_training(found):
+            below, notes_below = find_below(path, formats)
+            read = {(s.format, p) for s in found for p in split_folders(path).values()}
+            found += [s for s in below if (s.format, s.path) not in read]
+            notes += notes_below
+        if not found:
+            raise InvalidValueError(_describe_unknown(path, formats, notes))
+        inner = _find_inside(found, formats) if path.is_dir() else []
+    found = [dataclasses.replace(source, root=path) for source in found]
+    inner = [dataclasses.replace(source, root=path) for source in inner]
+    is_one = len(found) == 1 and not inner
+    return found[0] if is_one else choose(found, inner, path)
+
+
+def _has_training(found):
+    """Whether there is more than a split for evaluation, whose other half is below."""
+    names = [name for source in found for name in source.readers]
+    return any(role_of_split(name) not in EVALUATION for name in names)
+
+
+def _lacks_names(source):
+    """Whether nothing names its classes: another format of its images may do so."""
+    return source.format == "yolo" and not find_layout(source.path).names
+
+
+def _find_inside(found, formats):
+    """The datasets in the folders of those found, if none of these is divided.
+
+    They may be the same images with the splits of their author, such as the csv files
+    of `data/`; or be whole, where images of what was found are not there.
+    """
+    if any(is_divided(s) and not _lacks_names(s) for s in found):
+        return []
+    known = {(source.format, *source.readers) for source in found}
+    places = dict.fromkeys(source.path for source in found if source.path.is_dir())
+    inner = [s for p in places for s in find_below(p, formats, everywhere=False)[0]]
+    # The folder of its annotations, by itself, is the same dataset.
+    inner = [
+        s
+        for s in inner
+        if s.path.name.lower() not in ANNOTATION_FOLDERS
+        or (s.format, *s.readers) not in known
+    ]
+    return [*itertools.chain(*map(_find_in_splits, found)), *inner]
+
+
+def _find_in_splits(source):
+    """The dataset of the folders of splits, beside annotations without splits.
+
+    Such as a json of each of `train` and `val`, and one in the folder around them, from
+    before the images were divided. YOLO's own reader knows such folders, and its files
+    may name some of them alone.
+    """
+    is_yolo = source.format == "yolo"
+    if is_yolo or len(source.readers) != 1 or not source.path.is_dir():
+        return []
+    readers = {}
+    for split, folder in split_folders(source.path).items():
+        for inner in _find_own(folder, [source.format])[0]:
+            if len(inner.readers) == 1:
+                (readers[split],) = inner.readers.values()
+    divided = dataclasses.replace(source, readers=readers)
+    return [divided] if is_divided(divided) else []
+
+
+def _find_by_pattern(pattern, format):
+    """The TFRecord files of a pattern: no other format has its images in several."""
+    rule = f"A pattern such as {pattern!r} is for TFRecord files: leave `format` out"
+    require(format in (None, "tfrecord"), rule, format=format)
+    readers = pattern_readers(pattern)
+    if not readers:
+        raise InvalidValueError(
+            f"No file of {pattern!r} has the name of TFRecord files, such as "
+            "'train-00000-of-00032.tfrecord' or 'train.record'."
+        )
+    path = pathlib.Path(pattern)
+    return Source("tfrecord", path, readers, path.parent)
+
+
+def find_in(path: Any, formats: list[str]) -> tuple[list[Source], list[str]]:
+    """The datasets of a path, one per format, and why others were not found.
+
+    A folder has a dataset of its own, or one for each split in folders such as `train`
+    and `valid`, or both, in two formats. A split may be in folders again, such as
+    `train/0` and `train/1`.
+    """
+    found, notes = _find_own(path, formats)
+    if not path.is_dir():
+        return found, notes
+    others = [name for name in formats if name not in {s.format for s in found}]
+    readers = collections.defaultdict(dict)
+    folders = split_folders(path)
+    for split, folder in folders.items():
+        inner, inner_notes = _find_own(folder, others)
+        notes += inner_notes
+        for source in inner:
+            if len(source.readers) == 1:
+                (readers[source.format][split],) = source.readers.values()
+        if not inner and not any(split in source.readers for source in found):
+            for format, read in _find_parts(folder, formats).items():
+                readers[format][split] = read
+    # A format that reads folders of splits itself lacks those in folders again.
+    for i, source in enumerate(found):
+        if all(role_of_split(split) is not None for split in source.readers):
+            more = readers.pop(source.format, {})
+            found[i] = dataclasses.replace(source, readers={**source.readers, **more})
+    known = [source.format for source in found]
+    for format, splits in readers.items():
+        if format not in known:
+            first = next(iter(splits))  # to be named by its folder if all there is
+            is_one = len(splits) == 1 and role_of_split(first) in EVALUATION
+            found.append(
+                Source(format, folders[first] if is_one else path, splits, path)
+            )
+    return found, notes
+
+
+def _find_parts(folder, formats):
+    """A reader for each format in which the folders in a folder are one split.
+
+    Every folder with images is one of that format, without splits. YOLO's own reader
+    knows such folders: the numbers of its classes may be those of each.
+    """
+    places = visible_folders(folder)
+    if len(places) > _MAX_FOLDERS:  # of classes, as for classification
+        return {}
+    formats = [name for name in formats if name != "yolo"]
+    with_images, parts = set(), collections.defaultdict(dict)
+    for place in places:
+        if place.name.lower() in NO_DATA_FOLDERS:
+            continue
+        if count_images(place):
+            with_images.add(place)
+        for source in _find_own(place, formats)[0]:
+            if len(source.readers) == 1:
+                (parts[source.format][place],) = source.readers.values()
+    return {
+        format: functools.partial(_read_joined, readers)
+        for format, readers in parts.items()
+        if with_images <= readers.keys()
+    }
+
+
+def _read_joined(readers, **options):
+    """One dataset of the parts of a split, by their folders.
+
+    Raises:
+        ValueError: If two have the same images, as versions of one dataset.
+    """
+    parts = read_splits(readers, **options)
+    for (one, first), (other, second) in itertools.combinations(parts.items(), 2):
+        if are_versions(first.records, second.records):
+            raise InvalidValueError(
+                f"{str(one)!r} and {str(other)!r} have images of the same names that "
+                "look alike: they are no parts of one dataset. Pass the folder of one"
+            )
+    names = ", ".join(repr(place.name) for place in parts)
+    print(f"  {str(next(iter(parts)).parent)!r} is read from the folders {names}")
+    first, *others = parts.values()
+    return first.concatenate(*others)
+
+
+def _find_own(path, formats):
+    """The datasets of a path itself, one per format, and why others were not found."""
+    found, notes = [], []
+    for format in formats:
+        try:
+            readers = FORMATS[format].readers(path)
+        except (ValueError, OSError) as error:
+            # Of a folder, FileNotFoundError only means that it holds another format.
+            if path.is_file() or type(error) is not FileNotFoundError:
+                notes.append(f"{FORMATS[format].title}: {error}")
+            continue
+        except ImportError as error:  # of a file that may be of another dataset
+            if len(formats) == 1:
+                raise
+            notes.append(f"{FORMATS[format].title}: {error}")
+            continue
+        if readers:
+            found.append(Source(format, path, readers, path))
+    if any(f.format == "tfds" for f in found):  # TFRecord files and a description
+        found = [f for f in found if f.format != "tfrecord"]
+    return found, notes
+
+
+def find_below(
+    path: Any, formats: list[str], everywhere: bool = True
+) -> tuple[list[Source], list[str]]:
+    """The datasets in the folders below a folder, none of them inside another.
+
+    Those in folders of models, caches and the like count if there are no others, and
+    `everywhere` says so.
+    """
+    found, notes, left_out, count = [], [], [], 0
+    level = [path]
+    for _ in range(DEPTH):
+        inner = [folder for place in level for folder in _folders_of(place)]
+        left_out += [
+            folder for folder in inner if folder.name.lower() in NO_DATA_FOLDERS
+        ]
+        inner = [folder for folder in inner if folder not in left_out]
+        inner = inner[: _MAX_FOLDERS - count]
+        level = []
+        for folder in inner:
+            own, own_notes = find_in(folder, formats)
+            found += own
+            notes += own_notes
+            if not own:
+                level.append(folder)
+        count += len(inner)
+    if found or not everywhere:
+        return found, notes
+    for folder in left_out[:_MAX_FOLDERS]:  # a dataset that is nowhere else
+        own, _ = find_in(folder, formats)
+        inner = [] if own else _folders_of(folder)
+        found += own
+        found += [source for place in inner for source in find_in(place, formats)[0]]
+    return found, notes
+
+
+def _folders_of(place):
+    try:
+        return visible_folders(place)
+    except OSError:
+        return []  # that may not be read
+
+
+def count_images(path: Any) -> int:
+    """The number of images in a folder and in those below it."""
+    return sum(
+        name.lower().endswith(IMAGE_SUFFIXES)
+        for _, _, names in walk(path, depth=DEPTH)
+        for name in names
+    )
+
+
+def _describe_unknown(path, formats, notes):
+    holds = "which is a file"
+    if path.is_dir():
+        folders, files = names_in(path)
+        names = sorted([*(f"{name}/" for name in folders), *files])
+        more = ", ..." if len(names) > SHOWN else ""
+        count = count_images(path)
+        if count:
+            more += f" and {count_of(count, 'image')} in all"
+        holds = f"which holds {', '.join(names[:SHOWN]) or 'nothing'}{more}"
+    looked = ", ".join(FORMATS[format].title for format in formats)
+    troubles = f". Not readable: {'; '.join(dict.fromkeys(notes))}" if notes else ""
+    for text in (describe_unknown_files(path), describe_other_files(path)):
+        troubles += f". {text}" if text else ""
+    return (
+        f"No dataset was found in {str(path)!r}, {holds}. Looked for {looked}, as "
+        f"`ek.data.from_coco` and so on describe them, there and in the folders "
+        f"below{troubles}"
+    )

@@ -1,0 +1,298 @@
+"""What the user should know of splits that were read, and of those that were not."""
+
+from __future__ import annotations
+
+import collections
+import functools
+import os
+import pathlib
+import re
+import warnings
+from typing import Any
+
+from effdet_keras._internal.whole_files import is_remote
+from effdet_keras.data.choose_dataset import is_divided
+from effdet_keras.data.dataset import DetectionDataset, count_of
+from effdet_keras.data.find_dataset import count_images, find_below, find_in
+from effdet_keras.data.formats.dataset_files import (
+    DEPTH,
+    NO_DATA_FOLDERS,
+    first_to_train_on,
+    names_in,
+    role_of_split,
+    split_folders,
+    walk,
+)
+from effdet_keras.data.formats.image_paths import dataset_root
+from effdet_keras.data.formats.reading import NoClassError
+from effdet_keras.data.formats.yolo_layout import find_layout
+from effdet_keras.data.known_formats import FORMATS, Source
+from effdet_keras.data.problems import Problem
+from effdet_keras.data.record import concat_field
+from effdet_keras.data.shared_images import shared_images
+from effdet_keras.images import IMAGE_SUFFIXES
+
+_Splits = dict[str, DetectionDataset]
+_MAX_TOLD = 5  # datasets beside the one that is read
+_MAX_UNREAD = 50  # folders in which they are looked for
+# Formats of which an image that no annotation names is not read; others tell of it.
+_WITHOUT_NEGATIVES = (
+    "coco",
+    "csv",
+    "cvat",
+    "labelme",
+    "via",
+    "create_ml",
+    "keras_txt",
+    "edge_impulse",
+    "voc",
+)
+_FEW_BOXES = 10
+_MAX_WITHOUT_ROLE = 2  # splits, such as two files of which one was to be read
+
+
+def others_than(found: Source) -> list[str]:
+    """Lines that name datasets in other formats, where the images of one are gone."""
+    if is_remote(found.root) or not found.root.is_dir():
+        return []
+    formats = [name for name in FORMATS if name != found.format]
+    others = find_in(found.root, formats)[0] or find_below(found.root, formats)[0]
+    return [
+        f"{str(other.path)!r} is {other.described}: pass format={other.format!r} "
+        "(--format) to read that"
+        for other in filter(_can_be_read, others[:_MAX_TOLD])
+    ]
+
+
+def _can_be_read(source):
+    """Whether the images of all splits of a dataset are there."""
+    for read in source.readers.values():
+        try:
+            with warnings.catch_warnings(action="ignore"):
+                dataset = read(on_error="skip")
+        except NoClassError:  # a split without objects
+            continue
+        except ImportError:  # which says what to install
+            return True
+        except (ValueError, OSError):
+            return False
+        if any(problem.kind == "missing image" for problem in dataset.problems):
+            return False
+    return True
+
+
+def tell_of_other_folders(found: Source, datasets: _Splits) -> None:
+    """Prints which datasets are in folders of which nothing was read."""
+    if is_remote(found.root) or not found.root.is_dir():
+        return
+    images = (r.image for d in datasets.values() for r in d.records)
+    used = {os.path.dirname(image) for image in images if isinstance(image, str)}
+    used = {os.path.realpath(folder) for folder in used}
+    known = {(source.format, source.path) for source in (found, *found.others)}
+    known |= {
+        (source.format, folder)
+        for source in found.others
+        if source.path.is_dir()
+        for folder in split_folders(source.path).values()
+    }
+    others, formats = [], list(FORMATS)
+    for folder in _unread_folders(found.root, used)[:_MAX_UNREAD]:
+        own = find_in(folder, formats)[0]
+        own = own or find_below(folder, formats, everywhere=False)[0]
+        others += [s for s in own if (s.format, s.path) not in known]
+    for source in others[:_MAX_TOLD]:
+        print(
+            f"  {str(source.path)!r} is {source.described} as well, which is not read: "
+            "pass that folder to read it"
+        )
+    if len(others) > _MAX_TOLD:
+        print(f"  and {len(others) - _MAX_TOLD} more datasets are not read")
+
+
+def _unread_folders(root, used):
+    """The folders below one with images, none of which is in a folder of `used`.
+
+    Those that hold others are not among them: the outermost is.
+    """
+    read = used.union(str(p) for folder in used for p in pathlib.Path(folder).parents)
+    found = []
+    for place, folders, _ in walk(root, depth=DEPTH):
+        folders[:] = [name for name in folders if name.lower() not in NO_DATA_FOLDERS]
+        is_read = place == root or os.path.realpath(place) in read
+        if is_read or not count_images(place):
+            continue
+        found.append(place)
+        folders.clear()
+    return found
+
+
+def without_whole(splits: _Splits, found: Source) -> _Splits:
+    """The splits without one that is all of them together, such as `all_labels.csv`."""
+    if not is_divided(found):
+        return splits
+    parts = [name for name in splits if role_of_split(name) is not None]
+    known = {r.image for name in parts for r in splits[name].records}
+    for name in splits.keys() - parts:
+        if all(
+            isinstance(r.image, str) and r.image in known for r in splits[name].records
+        ):
+            print(f"  {name!r} is left out: its images are those of {', '.join(parts)}")
+            splits = {k: v for k, v in splits.items() if k != name}
+    return splits
+
+
+def tell_of_unlisted(splits: _Splits, found: Source) -> None:
+    """The splits, with a warning and a problem of images beside theirs.
+
+    These are images in the folders of those that were read, of which no annotation is.
+    One that is called after an image that was read, such as `a_mask.png`, is none.
+    """
+    if found.format not in _WITHOUT_NEGATIVES or is_remote(found.root):
+        return splits
+    real = functools.cache(os.path.realpath)
+    names = collections.defaultdict(set)  # that were read, in each folder
+    for dataset in splits.values():
+        for record in dataset.records:
+            if isinstance(record.image, str) and not is_remote(record.image):
+                folder, name = os.path.split(record.image)
+                names[real(folder)].add(name)
+    left = []
+    for folder, known in names.items():
+        beside = [
+            name
+            for name in names_in(pathlib.Path(folder))[1]
+            if name not in known and name.lower().endswith(IMAGE_SUFFIXES)
+        ]
+        stems = {name.rpartition(".")[0] for name in known} if beside else set()
+        left += [os.path.join(folder, n) for n in beside if not _is_derived(n, stems)]
+    if left and found.format == "voc":  # whose lists leave out some, with xml files
+        kinds = {p.kind for dataset in splits.values() for p in dataset.problems}
+        annotated = _stems_of_xml_files(found.root)
+        left = [n for n in left if pathlib.Path(n).stem not in annotated]
+        left = left if "unlisted images" not in kinds else []
+    if not left:
+        return splits
+    count = sum(map(len, names.values())) + len(left)
+    verb = "is" if len(left) == 1 else "are"
+    text = (
+        f"{len(left):,} of {count_of(count, 'image')} {verb} not read, because no "
+        f"annotation of {', '.join(map(repr, splits))} names it, such as {left[0]!r}"
+    )
+    warnings.warn(f"{os.fspath(found.path)!r}: {text}", stacklevel=3)
+    first = first_to_train_on(splits)
+    problem = Problem("unlisted images", os.path.dirname(left[0]), text)
+    return splits | {first: splits[first]._with_problem(problem)}
+
+
+def _stems_of_xml_files(root):
+    stems = {
+        name[:-4]
+        for _, _, names in walk(root, depth=DEPTH)
+        for name in names
+        if name.lower().endswith(".xml")
+    }
+    return stems | {os.path.splitext(stem)[0] for stem in stems}  # of a.jpg.xml
+
+
+def _is_derived(name, stems):
+    """Whether a name begins with that of another image, and goes on after it."""
+    stem = name.rpartition(".")[0]
+    ends = (match.start() for match in re.finditer(r"[_\-. ]", stem))
+    return stem in stems or any(stem[:end] in stems for end in ends)
+
+
+def tell_of_other_classes(splits: _Splits, source: Any) -> None:
+    """Warns of splits that share no class with the one to train on.
+
+    That a split with a few boxes has none of its classes may be chance.
+    """
+    train = first_to_train_on(splits)
+    if role_of_split(train) != "train" or len(splits) < 2:
+        return
+    classes = {}  # that each split has boxes of, in lower case
+    for name, dataset in splits.items():
+        labels = concat_field(dataset.records, "labels").tolist()
+        if len(labels) >= _FEW_BOXES:
+            classes[name] = {dataset.class_names[i].casefold() for i in set(labels)}
+    of_train = classes.get(train, set())
+    others = [s for s, of in classes.items() if of_train and of.isdisjoint(of_train)]
+    if others:
+        there, here = min(classes[others[0]]), min(of_train)
+        warnings.warn(
+            f"{os.fspath(source)!r}: no class of {', '.join(map(repr, others))} is in "
+            f"{train!r} (as {there!r} there and {here!r} here): they may be other "
+            "datasets; if they are, put each into a folder of its own",
+            stacklevel=3,
+        )
+
+
+def tell_of_shared(splits: _Splits, source: Any) -> None:
+    """The splits, with a warning and a problem of images that are in two of them.
+
+    `source` is the path of all, or a list of their paths.
+    """
+    source = ", ".join(source) if isinstance(source, list) else os.fspath(source)
+    told = dict(splits)
+    names = [name for name in splits if role_of_split(name) is not None]
+    if len(splits) - len(names) <= _MAX_WITHOUT_ROLE:
+        names = list(splits)  # more are folds, which share images on purpose
+    for i, second in enumerate(names):
+        for first in names[:i]:
+            shared = shared_images(splits[first].records, splits[second].records)
+            if not shared:
+                continue
+            text = _describe_shared(first, second, len(shared), splits)
+            warnings.warn(f"{source!r}: {text}", stacklevel=3)
+            problem = Problem("shared images", second, text)
+            told[second] = told[second]._with_problem(problem)
+    return told
+
+
+def _describe_shared(first, second, count, splits):
+    if count == len(splits[first]) == len(splits[second]):
+        what = f"{first!r} and {second!r} are the same {count_of(count, 'image')}"
+    else:
+        what = (
+            f"{count:,} of the {count_of(len(splits[second]), 'image')} of {second!r} "
+            f"are in {first!r} as well"
+        )
+    return f"{what}: an evaluation on them says nothing of other images"
+
+
+def tell_of_one_folder(found: Source, split: str) -> None:
+    """Warns if a split has the folders that another one has in its data.yaml."""
+    if len(found.readers) == 1:
+        return
+    with dataset_root(found.root):
+        layout = find_layout(found.path)
+    places = {
+        name: sorted(map(os.path.realpath, map(str, places)))
+        for name, places in layout.splits.items()
+    }
+    same = [name for name in places if name != split and places[name] == places[split]]
+    if same:
+        warnings.warn(
+            f"{str(found.path)!r}: {split!r} and {same[0]!r} are the same images, of "
+            f"{places[split][0]!r}: an evaluation on them says nothing of other images",
+            stacklevel=3,
+        )
+
+
+def with_same_classes(splits: _Splits) -> _Splits:
+    """Returns the splits with the same class names and category ids in all of them."""
+    classes = {(d.class_names, d.category_ids) for d in splits.values()}
+    if len(classes) <= 1:
+        return splits
+    pairs = {pair for names, ids in classes for pair in zip(ids, names)}
+    names = {name for _, name in pairs}
+    if len({class_names for class_names, _ in classes}) == 1:
+        first = next(iter(splits.values()))  # with `class_names=`: only ids differ
+        class_names, category_ids = first.class_names, first.category_ids
+    elif len(pairs) == len(names) == len({i for i, _ in pairs}):
+        category_ids, class_names = zip(*sorted(pairs))
+    else:  # the ids of one split mean other classes than those of another
+        class_names, category_ids = tuple(sorted(names)), None
+    return {
+        split: dataset._relabelled(class_names, category_ids, problems=dataset.problems)
+        for split, dataset in splits.items()
+    }
