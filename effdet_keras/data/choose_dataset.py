@@ -251,6 +251,8 @@ class _Tally:
             both = np.unique(np.concatenate([before, record.boxes_xywh]), axis=0)
             self._seen[record.image] = both
             self.boxes_of[name] += max(len(both) - len(before), 0)
+            is_new = ~(record.boxes_xywh[:, None] == before).all(axis=2).any(axis=1)
+            self._add_classes(record.labels[is_new], class_names)
             return
         if is_file:
             self._seen[record.image] = record.boxes_xywh
@@ -261,7 +263,10 @@ class _Tally:
         elif len(record.labels):
             self.means_of[name] = record.boxes_xywh.mean(axis=0)
         self.boxes_of[name] += len(record.labels)
-        self.boxes_by_class.update(class_names[label] for label in record.labels)
+        self._add_classes(record.labels, class_names)
+
+    def _add_classes(self, labels, class_names):
+        self.boxes_by_class.update(class_names[label] for label in labels)
 
 
 def _read_again(known, read, *, class_names=None, on_error="raise", **options):

@@ -1183,7 +1183,9 @@ def test_xml_beside_the_images_is_read_where_the_usual_folder_has_that_of_a_few(
 def test_a_list_whose_names_are_those_of_no_xml_file_is_told(tmp_path):
     voc(tmp_path, "01284", "01285", lists={"train": ["1284", "1285"]})
     match = "train.txt: of its 2 names, such as '1284', none is that of an xml file"
-    with pytest.raises(ValueError, match=f"{match} in .*, such as '01284': rename"):
+    with pytest.raises(
+        ValueError, match=f"{match} in .*, such as '01284': rename them"
+    ):
         load(tmp_path)
     put(tmp_path, "ImageSets/Main/train.txt", text="01284\n1285\n")
     with pytest.raises(ValueError, match=r"1285\.xml: '.*train\.txt' names it, and"):

@@ -332,8 +332,8 @@ def _with_xml(names, files, list_file, xml_dir, problems):
     if not known:
         detail = (
             f"of its {len(names):,} names, such as {names[0]!r}, none is that "
-            f"of an xml file in {str(xml_dir)!r}, such as {min(files)!r}: rename the "
-            "files, or write their names into the list"
+            f"of an xml file in {str(xml_dir)!r}, such as {min(files)!r}: rename them "
+            "or the files, or move the list away if its images have no xml file"
         )
         problems.add("unreadable annotation", list_file.name, detail)
         return []
