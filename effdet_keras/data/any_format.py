@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
+from typing import Any
 
 from effdet_keras._internal.number_ranges import check_number, check_whole_number
 from effdet_keras.data.dataset import DetectionDataset, count_of
@@ -41,6 +42,7 @@ def load(
     on_error: str = "raise",
     masks: bool = False,
     unlabelled: str | None = None,
+    reader_options: Mapping[str, Any] | None = None,
 ) -> DetectionDataset:
     """Reads annotated images in whatever known format a file or folder has.
 
@@ -75,6 +77,9 @@ def load(
             files of masks see `dataset.with_masks`.
         unlabelled: "negative" or "skip", what images without an annotation file of
             their own are, in formats with one file per image: see `from_yolo`.
+        reader_options: what the reader of one format takes alone: `class_attribute` of
+            `from_via`, `one_based` of `from_voc`, `box_format` of `from_hugging_face`,
+            such as `{"one_based": False}`.
 
     Raises:
         FileNotFoundError: If there is no such file or folder.
@@ -94,7 +99,7 @@ def load(
         ['train', 'valid']
     """
     with listing_once():
-        found = find(path, format)
+        found = find(path, format, reader_options)
         split = chosen_split(found.readers, split, path)
         options = class_names, on_error, masks, unlabelled
         dataset = _read(found, [split], *options)[split]
@@ -111,6 +116,7 @@ def load_splits(
     on_error: str = "raise",
     masks: bool = False,
     unlabelled: str | None = None,
+    reader_options: Mapping[str, Any] | None = None,
 ) -> dict[str, DetectionDataset]:
     """Reads all splits of a file or folder: see `load`.
 
@@ -119,7 +125,8 @@ def load_splits(
     has images of splits to train and to evaluate on.
 
     Args:
-        path, format, class_names, on_error, masks, unlabelled: as for `load`.
+        path, format, class_names, on_error, masks, unlabelled, reader_options: as for
+            `load`.
 
     Returns:
         Dict from split name to `DetectionDataset`. Data without splits are "train".
@@ -130,7 +137,7 @@ def load_splits(
     Example: see `load`.
     """
     with listing_once():
-        found = find(path, format)
+        found = find(path, format, reader_options)
         splits = dict.fromkeys(found.readers)
         if {"train", "val"} <= splits.keys():
             splits.pop("trainval", None)
@@ -151,6 +158,7 @@ def load_train_valid(
     class_names: ClassNames | None = None,
     on_error: str = "raise",
     unlabelled: str | None = None,
+    reader_options: Mapping[str, Any] | None = None,
 ) -> tuple[DetectionDataset, DetectionDataset]:
     """Reads images to train on and images to validate on, both of the same classes.
 
@@ -159,7 +167,7 @@ def load_train_valid(
     without splits is divided whole. A test split stays for the test.
 
     Args:
-        path, format, class_names, on_error, unlabelled: as for `load`.
+        path, format, class_names, on_error, unlabelled, reader_options: as for `load`.
         fraction, seed: of `DetectionDataset.split`, where the images are divided: the
             share to train on, and which they are.
 
@@ -179,8 +187,14 @@ def load_train_valid(
     """
     check_number("fraction", fraction, "(0, 1)")  # before the reading
     check_whole_number("seed", seed, "[0, inf)")
-    options = {"format": format, "class_names": class_names}
-    splits = load_splits(path, on_error=on_error, unlabelled=unlabelled, **options)
+    splits = load_splits(
+        path,
+        format=format,
+        class_names=class_names,
+        on_error=on_error,
+        unlabelled=unlabelled,
+        reader_options=reader_options,
+    )
     name = chosen_split(splits, "train" if len(splits) > 1 else None, path)
     validation = splits_of_role(splits, "validation")
     used = {name, *validation[:1]}
@@ -236,6 +250,7 @@ def convert(
     num_shards: int | None = None,
     on_error: str = "raise",
     unlabelled: str | None = None,
+    reader_options: Mapping[str, Any] | None = None,
 ) -> None:
     """Writes a dataset that is on disk in another format, images included.
 
@@ -248,7 +263,7 @@ def convert(
         split: the split to convert, such as "train". None converts all.
         format: the format to read, where `data` holds several. None finds it out.
         num_shards: files per split, for "tfrecord" only. None chooses.
-        on_error, unlabelled: as for `load`.
+        on_error, unlabelled, reader_options: as for `load`.
 
     Raises:
         FileExistsError: If `out` is there.
@@ -271,7 +286,12 @@ def convert(
         require(to == "tfrecord", "`num_shards` is an option of 'tfrecord'", to=to)
         check_whole_number("num_shards", num_shards, "[1, inf)")  # before the reading
         options["num_shards"] = num_shards
-    reading = {"format": format, "on_error": on_error, "unlabelled": unlabelled}
+    reading = {
+        "format": format,
+        "on_error": on_error,
+        "unlabelled": unlabelled,
+        "reader_options": reader_options,
+    }
     if split is None:
         datasets = load_splits(data, **reading)
     else:

@@ -9,6 +9,7 @@ import glob
 import itertools
 import os
 import pathlib
+from collections.abc import Mapping
 from typing import Any
 
 from effdet_keras._internal.remote_path import exists, path_of
@@ -45,7 +46,11 @@ from effdet_keras.images import IMAGE_SUFFIXES
 _MAX_FOLDERS = 500  # looked into, of a tree that may have thousands
 
 
-def find(path: str | os.PathLike[str], format: str | None = None) -> Source:
+def find(
+    path: str | os.PathLike[str],
+    format: str | None = None,
+    reader_options: Mapping[str, Any] | None = None,
+) -> Source:
     """Finds the one dataset that a path stands for.
 
     It is what the folder itself holds, or a folder for each split; else what is in a
@@ -53,7 +58,8 @@ def find(path: str | os.PathLike[str], format: str | None = None) -> Source:
 
     Raises:
         FileNotFoundError: If there is no such file or folder.
-        ValueError: If no dataset is found, or several of different images.
+        ValueError: If no dataset is found, or several of different images, or none
+            whose reader takes these options.
     """
     if format is not None:
         check_choice("format", format, FORMATS, ", or None to find it out")
@@ -83,8 +89,41 @@ def find(path: str | os.PathLike[str], format: str | None = None) -> Source:
         inner = _find_inside(found, formats) if path.is_dir() else []
     found = [dataclasses.replace(source, root=path) for source in found]
     inner = [dataclasses.replace(source, root=path) for source in inner]
+    if reader_options:
+        found = _with_options(found, reader_options)
+        inner = _with_options(inner, reader_options) if inner else []
     is_one = len(found) == 1 and not inner
     return found[0] if is_one else choose(found, inner, path)
+
+
+def _with_options(sources, options):
+    """The datasets whose readers take some options, with these."""
+    known = [
+        source
+        for source in sources
+        if options.keys() <= set(FORMATS[source.format].reader_options)
+    ]
+    if not known:
+        taken = [
+            f"{format.title} takes {', '.join(format.reader_options)}"
+            for format in FORMATS.values()
+            if format.reader_options
+        ]
+        titles = dict.fromkeys(FORMATS[source.format].title for source in sources)
+        raise InvalidValueError(
+            f"`reader_options` are not those of {' or '.join(titles)}: "
+            f"{'; '.join(taken)}. Received: reader_options={dict(options)}"
+        )
+    return [
+        dataclasses.replace(
+            source,
+            readers={
+                split: functools.partial(read, **options)
+                for split, read in source.readers.items()
+            },
+        )
+        for source in known
+    ]
 
 
 def _has_training(found):

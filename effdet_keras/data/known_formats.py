@@ -49,6 +49,7 @@ class Format:
     write: Callable | None  # None where it is read alone
     has_masks: bool = False  # whether its readers take `masks`
     has_unlabelled: bool = False  # whether its readers take `unlabelled`
+    reader_options: tuple[str, ...] = ()  # what else they take, see `load`
 
 
 def _tfds_readers(path):
@@ -59,17 +60,25 @@ def _tfds_readers(path):
 
 FORMATS = {
     "coco": Format("COCO json", coco_readers, write_coco, has_masks=True),
-    "voc": Format("Pascal VOC", voc_readers, write_voc),
+    "voc": Format("Pascal VOC", voc_readers, write_voc, reader_options=("one_based",)),
     "yolo": Format("YOLO", yolo_readers, write_yolo, has_unlabelled=True),
     "csv": Format("CSV", csv_readers, write_csv),
     "tfrecord": Format("TFRecord", tfrecord_readers, write_tfrecord, has_masks=True),
     "tfds": Format("TensorFlow Datasets", _tfds_readers, None),
     "cvat": Format("CVAT xml", cvat_readers, None, has_masks=True),
     "labelme": Format("LabelMe json", labelme_readers, None, has_masks=True),
-    "via": Format("VIA", via_readers, None, has_masks=True),
+    "via": Format(
+        "VIA",
+        via_readers,
+        None,
+        has_masks=True,
+        reader_options=("class_attribute",),
+    ),
     "label_studio": Format("Label Studio", label_studio_readers, None, has_masks=True),
     "create_ml": Format("Create ML json", create_ml_readers, None),
-    "hugging_face": Format("Hugging Face", hugging_face_readers, None),
+    "hugging_face": Format(
+        "Hugging Face", hugging_face_readers, None, reader_options=("box_format",)
+    ),
     "edge_impulse": Format("Edge Impulse", edge_impulse_readers, None),
     "keras_txt": Format("Keras txt", keras_txt_readers, None),
     "supervisely": Format("Supervisely", supervisely_readers, None, has_masks=True),

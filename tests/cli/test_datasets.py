@@ -6,10 +6,17 @@ import os
 import numpy as np
 import pytest
 from PIL import Image
+from support.cloned_files import VOC, put
 
 from effdet_keras import cli
 from effdet_keras.cli.files import check_outputs
-from effdet_keras.data import from_arrays, load_splits, write_coco, write_shapes
+from effdet_keras.data import (
+    from_arrays,
+    load,
+    load_splits,
+    write_coco,
+    write_shapes,
+)
 
 pytestmark = pytest.mark.tensorflow
 
@@ -167,6 +174,16 @@ def test_convert_writes_another_format_and_says_what(tmp_path, shapes, command):
     command("convert", out, records, *options)
     names = {path.name for path in records.glob("*.tfrecord")}
     assert names == {f"valid-0000{i}-of-00002.tfrecord" for i in (0, 1)}
+
+
+def test_convert_takes_the_options_of_a_reader(tmp_path, command):
+    put(tmp_path, "voc/a.png")
+    put(tmp_path, "voc/a.xml", text=VOC.format("a.png"))
+    convert = ["convert", tmp_path / "voc", tmp_path / "coco", "--to", "coco"]
+    text = command(*convert, "--reader-option", "one_based", status=1)
+    assert "expects NAME=VALUE" in text
+    command(*convert, "--reader-option", "one_based=false")
+    assert load(tmp_path / "coco")[0]["boxes"].tolist() == [[3, 2, 16, 14]]
 
 
 def test_convert_tells_errors_in_one_line_or_skips_them(tmp_path, capsys, command):

@@ -1,5 +1,6 @@
 """`load`, `load_splits`, `convert`: formats found by their files, or explained."""
 
+import inspect
 import json
 import shutil
 
@@ -10,6 +11,7 @@ from PIL import Image
 from effdet_keras import data
 from effdet_keras.data import from_arrays, load, load_splits, load_train_valid
 from effdet_keras.data.any_format import load_each
+from effdet_keras.data.known_formats import FORMATS
 
 
 def touch(path, content=None):
@@ -356,3 +358,41 @@ def test_what_is_not_divided_is_divided(tmp_path, capsys):
     assert "2 images of 'train', chosen at random, are for validation, and 3 to" in (
         capsys.readouterr().out
     )
+
+
+# --- What the reader of one format takes alone.
+
+
+@pytest.fixture
+def voc_folder(tmp_path):
+    for name in "ab":
+        touch(tmp_path / f"{name}.jpg")
+        touch(tmp_path / f"{name}.xml", VOC)
+    return tmp_path
+
+
+def test_a_reader_takes_its_own_options_through_load(voc_folder):
+    options = {"reader_options": {"one_based": False}}
+    assert load(voc_folder)[0]["boxes"].tolist() == [[2, 1, 6, 4]]
+    for dataset in (
+        load(voc_folder, **options),
+        load_splits(voc_folder, **options)["train"],
+        load_train_valid(voc_folder, 0.5, **options)[0],
+    ):
+        assert dataset[0]["boxes"].tolist() == [[3, 2, 6, 4]]
+
+
+def test_options_of_another_reader_are_refused_by_name(voc_folder):
+    match = (
+        "not those of Pascal VOC: Pascal VOC takes one_based; VIA takes "
+        "class_attribute; Hugging Face takes box_format.*'class_attribute': 'kind'"
+    )
+    with pytest.raises(ValueError, match=match):
+        load(voc_folder, reader_options={"class_attribute": "kind"})
+
+
+def test_every_option_that_is_listed_is_one_of_its_reader():
+    for name, format in FORMATS.items():
+        reader = getattr(data, f"from_{name}", None)
+        for option in format.reader_options:
+            assert option in inspect.signature(reader).parameters

@@ -333,9 +333,13 @@ def _class_attribute(regions, requested, path):
     lower = {name.strip().lower(): name for name in reversed(names)}
     chosen = next((lower[name] for name in _CLASS_ATTRIBUTES if name in lower), None)
     if chosen is None:
+        name = min(names)
         raise InvalidValueError(
             f"Regions of {str(path)!r} have the attributes {list(names)}. Say which "
-            f"is the class: `from_via(path, class_attribute={min(names)!r})`"
+            f"is the class: `from_via(path, class_attribute={name!r})`, or `load` with "
+            f"`reader_options={{'class_attribute': {name!r}}}`; in a shell first "
+            f"`effdet-keras convert DATA OUT --to coco --reader-option "
+            f"class_attribute={name}`"
         )
     return chosen
 

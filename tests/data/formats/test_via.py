@@ -166,6 +166,8 @@ def test_of_several_attributes_the_usual_name_is_the_class(write):
     folder = write(images(region(RECT, quality="good", breed="cat")))
     with pytest.raises(ValueError, match=r"from_via\(path, class_attribute='breed'\)"):
         data.load(folder)
+    options = {"class_attribute": "breed"}
+    assert data.load(folder, reader_options=options).class_names == ("cat",)
 
 
 def test_regions_without_attributes_are_one_class_and_it_is_said(write):
