@@ -47,6 +47,10 @@ _SUFFIXES = (".xml",)
 _WITHOUT_BOX = ("polyline", "points", "cuboid", "skeleton")
 # Types of labels that no box, outline or mask can have.
 _OTHER_LABELS = ("tag", "points", "polyline", "cuboid", "skeleton")
+# The first element, behind comments and what else may be before it.
+_ROOT = re.compile(
+    rb"(?:\xef\xbb\xbf)?\s*(?:<!--.*?-->\s*|<[?!][^>]*>\s*)*<annotations\b", re.DOTALL
+)
 _IMAGE = re.compile(rb"<image\b[^>]*>")
 _SUBSET = re.compile(rb'\bsubset="([^"]*)"')
 _TASK_SUBSET = re.compile(rb"<subset>([^<]*)</subset>")
@@ -145,7 +149,7 @@ def cvat_readers(path: Any) -> dict[str, Callable]:
 
 def is_cvat(path: Any) -> bool:
     """Whether an xml file begins as those of CVAT do; VOC's have one `annotation`."""
-    return b"<annotations" in head_of(path, 4096)
+    return _ROOT.match(head_of(path, 4096)) is not None
 
 
 def _subsets_of(path):

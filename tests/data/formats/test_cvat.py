@@ -8,6 +8,7 @@ from support.small_datasets import save_image
 
 from effdet_keras import data
 from effdet_keras.data import from_cvat
+from effdet_keras.data.formats.cvat import is_cvat
 from effdet_keras.data.record import load_mask
 
 LABELS = """
@@ -232,3 +233,19 @@ def test_tracks_of_a_video_are_boxes_of_its_frames(tmp_path):
     assert names == ["frame_000010.png", "frame_000011.png", "frame_000012.png"]
     boxes = [record.boxes_xywh.tolist() for record in dataset.records]
     assert boxes == [[[5, 2, 20, 10]], [[6, 2, 20, 10]], []]
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("<?xml version='1.0'?>\n<annotations><image/></annotations>", True),
+        ("\ufeff<!-- 3 > 2 -->\n<annotations>", True),
+        # Of a program that keeps its own `annotations` in each file.
+        ("<?xml version='1.0'?><!DOCTYPE x>\n<test><annotations/></test>", False),
+        ("<annotation><annotations/></annotation>", False),
+    ],
+)
+def test_a_file_of_cvat_begins_with_annotations(tmp_path, text, expected):
+    path = tmp_path / "a.xml"
+    path.write_text(text, encoding="utf-8")
+    assert is_cvat(path) == expected
