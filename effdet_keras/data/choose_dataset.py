@@ -59,9 +59,18 @@ class _Content:
         return all(KINDS[kind].severity is not Severity.ERROR for kind in self.kinds)
 
     @property
+    def place(self):
+        return self.source.format, self.source.path
+
+    @property
     def counted(self):
         images = count_of(len(self.boxes_of), "image")
         return f"{count_of(self.num_boxes, 'box', 'boxes')} in {images}"
+
+    @property
+    def counted_with_errors(self):
+        """As `counted`, where that is not all."""
+        return self.counted + ("" if self.is_sound else ", without what cannot be read")
 
 
 def choose(found: list[Source], inner: list[Source], path: Any) -> Source:
@@ -73,7 +82,16 @@ def choose(found: list[Source], inner: list[Source], path: Any) -> Source:
     contents, unread = _read_all(found)
     if contents:
         divided, _ = _read_all(filter(is_divided, inner))
-        contents += [c for c in divided if _is_same(contents[0], c)]
+        wholes = {c.place: c for c in contents}
+        contents += [
+            c
+            for c in divided
+            if (
+                _divides(c, wholes[c.place])
+                if c.place in wholes
+                else _is_same(contents[0], c)
+            )
+        ]
     else:
         contents, _ = _read_all(inner)
     without_package = [s for s, error in unread if isinstance(error, ImportError)]
@@ -230,6 +248,13 @@ def _content_of(source):
     )
 
 
+def _name_of_image(record):
+    """The name of the file of an image, without its ending."""
+    name = record.image if isinstance(record.image, str) else record.file_name
+    name = name.replace("\\", "/").rpartition("/")[2]
+    return name.rpartition(".")[0] or name
+
+
 class _Tally:
     """Boxes and files of images by their names, as `_Content` has them."""
 
@@ -243,9 +268,7 @@ class _Tally:
     def add(self, record, class_names):
         """Adds the image of a record, or the boxes that another split has not."""
         is_file = isinstance(record.image, str)
-        name = record.image if is_file else record.file_name
-        name = name.replace("\\", "/").rpartition("/")[2]
-        name = name.rpartition(".")[0] or name
+        name = _name_of_image(record)
         if is_file and record.image in self._seen:
             before = self._seen[record.image]
             both = np.unique(np.concatenate([before, record.boxes_xywh]), axis=0)
@@ -302,6 +325,29 @@ def _is_same(one, other):
     return 2 * count >= min(len(one.boxes_of), len(other.boxes_of))
 
 
+def _divides(divided, whole):
+    """Whether folders of splits hold all that annotations around them do, and more.
+
+    Copies of these in each folder, folders with the same images, or with some of them
+    alone, are not what was divided.
+    """
+    if not divided.is_sound:
+        return False
+    known = set()
+    for read in divided.readers.values():
+        with warnings.catch_warnings(action="ignore"):
+            records = read(on_error="skip").records
+        names = {_name_of_image(record) for record in records}
+        has_boxes = any(len(record.labels) for record in records)
+        if not has_boxes or not known.isdisjoint(names):
+            return False
+        known |= names
+    counts = divided.boxes_of
+    boxes = sum(min(n, counts.get(name, 0)) for name, n in whole.boxes_of.items())
+    images = len(known.intersection(whole.boxes_of))
+    return images >= _MOST * len(whole.boxes_of) and boxes >= _MOST * whole.num_boxes
+
+
 def _is_one_image(name, one, other):
     """Whether two datasets have the same image of a name, as far as files tell."""
     here, there = one.files_of.get(name, ()), other.files_of.get(name, ())
@@ -334,19 +380,21 @@ def _note_of_other(chosen, other):
     pairs = ((n, chosen.boxes_of.get(n), other.boxes_of.get(n)) for n in names)
     different = [pair for pair in pairs if pair[1] != pair[2]]
     cure = f"Pass format={other.source.format!r} (--format) or its folder for that"
-    places = [(c.source.format, c.source.path) for c in (chosen, other)]
-    if places[0] == places[1]:  # the folders of splits in it are read
-        cure = "Pass its file for that"
+    if chosen.place == other.place:  # the folders of splits in it are read
+        cure = "Move these folders away to read that"
     if not different:
         moved = [name for name in chosen.means_of if _is_elsewhere(name, chosen, other)]
-        if not moved and chosen.boxes_by_class == other.boxes_by_class:
-            return f"{line}, which is not read: {chosen.counted} in both."
         if not moved:
-            here, there = chosen.boxes_by_class, other.boxes_by_class
+            line = f"{line}, which is not read: {chosen.counted} in both"
+            here, there = _class_counts(chosen), _class_counts(other)
+            if here == there or there is None:
+                return f"{line}."
+            if here is None:
+                names = _describe_counts(there)
+                return f"{line}. That names the classes: {names}. {cure}."
             return (
-                f"{line}, which is not read: {chosen.counted} in both, but of other "
-                f"classes: {_describe_classes(here - there)} here, "
-                f"{_describe_classes(there - here)} there. {cure}."
+                f"{line}, but of other classes: {_describe_counts(here - there)} here, "
+                f"{_describe_counts(there - here)} there. {cure}."
             )
         means = (
             _describe_mean(content.means_of[moved[0]]) for content in (chosen, other)
@@ -364,14 +412,25 @@ def _note_of_other(chosen, other):
     how += f", such as {name!r}: {here} and {there}"
     return (
         f"{line}, which is not read and differs: {chosen.counted} here, "
-        f"{other.counted} there. {how}. {cure}."
+        f"{other.counted_with_errors} there. {how}. {cure}."
     )
 
 
-def _describe_classes(boxes_by_class):
+def _class_counts(content):
+    """Numbers of boxes by the names of classes, however written; None: no names."""
+    counts = content.boxes_by_class
+    if "classes without names" in content.kinds or counts.total() != content.num_boxes:
+        return None
+    found = collections.Counter()
+    for name, count in counts.items():
+        found[name.strip().replace("_", " ").casefold()] += count
+    return found
+
+
+def _describe_counts(counts):
     """Some names with numbers of boxes, those with most first."""
-    shown = [f"{count:,} {name!r}" for name, count in boxes_by_class.most_common(3)]
-    return ", ".join([*shown, "..."] if len(boxes_by_class) > 3 else shown) or "none"
+    shown = [f"{count:,} {name!r}" for name, count in counts.most_common(3)]
+    return ", ".join([*shown, "..."] if len(counts) > 3 else shown) or "none"
 
 
 def _is_elsewhere(name, one, other):
@@ -401,7 +460,7 @@ def _note_of_unread(source, error):
 
 
 def _describe_several(contents, path):
-    shown = "".join(f"\n  {_describe(c, contents)}" for c in contents[:SHOWN])
+    shown = "".join(f"\n  {_describe(c, contents, path)}" for c in contents[:SHOWN])
     more = f"\n  and {len(contents) - SHOWN} more" if len(contents) > SHOWN else ""
     if len({c.source.path for c in contents}) == 1:
         names = [c.source.format for c in contents]
@@ -415,10 +474,13 @@ def _describe_several(contents, path):
     )
 
 
-def _describe(content, contents):
+def _describe(content, contents, path):
     """A line of an error that lists several contents."""
     source = content.source
     line = f"{str(source.path)!r} is {source.described}; {content.counted}"
     owner = _owner_of(content, contents)
     line += "" if owner is None else f", those of {str(owner.source.path)!r}"
-    return line if content.is_sound else f"{line}, without what cannot be read"
+    line += "" if content.is_sound else ", without what cannot be read"
+    if source.path == path and len({c.source.path for c in contents}) > 1:
+        line += f" (pass format={source.format!r}, --format, for that)"
+    return line

@@ -81,8 +81,12 @@ def find(
         found, notes = find_in(path, formats)
         if path.is_dir() and not _has_training(found):
             below, notes_below = find_below(path, formats)
-            read = {(s.format, p) for s in found for p in split_folders(path).values()}
-            found += [s for s in below if (s.format, s.path) not in read]
+            folders = split_folders(path)
+            read = {(s.format, p) for s in found for p in folders.values()}
+            below = [s for s in below if (s.format, s.path) not in read]
+            if below:
+                found = [_named_by_folder(source, folders) for source in found]
+            found += below
             notes += notes_below
         if not found:
             raise InvalidValueError(_describe_unknown(path, formats, notes))
@@ -171,8 +175,9 @@ def _find_in_splits(source):
     readers = {}
     for split, folder in split_folders(source.path).items():
         for inner in _find_own(folder, [source.format])[0]:
-            if len(inner.readers) == 1:
-                (readers[split],) = inner.readers.values()
+            if len(inner.readers) != 1:
+                return []  # of which one is meant is not known
+            (readers[split],) = inner.readers.values()
     divided = dataclasses.replace(source, readers=readers)
     return [divided] if is_divided(divided) else []
 
@@ -219,14 +224,25 @@ def find_in(path: Any, formats: list[str]) -> tuple[list[Source], list[str]]:
             more = readers.pop(source.format, {})
             found[i] = dataclasses.replace(source, readers={**source.readers, **more})
     known = [source.format for source in found]
-    for format, splits in readers.items():
-        if format not in known:
-            first = next(iter(splits))  # to be named by its folder if all there is
-            is_one = len(splits) == 1 and role_of_split(first) in EVALUATION
-            found.append(
-                Source(format, folders[first] if is_one else path, splits, path)
-            )
+    found += [
+        Source(format, path, splits, path)
+        for format, splits in readers.items()
+        if format not in known
+    ]
     return found, notes
+
+
+def _named_by_folder(source, folders):
+    """A dataset, by the folder of its split if that is one to evaluate on, and all.
+
+    Beside another dataset that has to be named so that it can be passed.
+    """
+    split, *others = source.readers
+    folder = folders.get(split)
+    is_test = not others and role_of_split(split) in EVALUATION
+    if folder is None or not is_test or not _find_own(folder, [source.format])[0]:
+        return source
+    return dataclasses.replace(source, path=folder)
 
 
 def _find_parts(folder, formats):

@@ -525,21 +525,25 @@ def _checked_json(content, source):
 
 
 def _with_usual_keys(content):
-    """The content, with `file_name` where a program wrote `fileName`."""
+    """The content, with `file_name` where a program wrote `fileName` in its place."""
     lists = {name: content[name] for name in ("images", "annotations")}
     first = [item for items in lists.values() for item in items[:1]]
-    if not any(
-        key in item for item in first if isinstance(item, dict) for key in _KEYS
-    ):
+    if not any(isinstance(item, dict) and _keys_of(item) for item in first):
         return content
     return content | {
         name: [
-            {_KEYS.get(key, key): value for key, value in item.items()}
-            if isinstance(item, dict)
-            else item
-            for item in items
+            item | _keys_of(item) if isinstance(item, dict) else item for item in items
         ]
         for name, items in lists.items()
+    }
+
+
+def _keys_of(item):
+    """The values of an image or annotation whose keys are written as one word."""
+    return {
+        usual: item[key]
+        for key, usual in _KEYS.items()
+        if key in item and usual not in item
     }
 
 

@@ -132,7 +132,8 @@ def make_dataset(
     records = _records(found, labels, problems, source, image_dir)
     known = [record.labels >= 0 for record in records]
     records = [r if k.all() else r.select(k) for r, k in zip(records, known)]
-    records = _check_boxes(records, problems, source)
+    are_fractions = any(image.normalized_coordinates for image in found)
+    records = _check_boxes(records, problems, source, are_fractions)
     if not keep_unusable:
         records = usable_only(records)
     archives = functools.partial(dataset_files.describe_archives, current_root(source))
@@ -323,7 +324,7 @@ def _size_of(image, problems):
         return None
 
 
-def _check_boxes(records, problems, source):
+def _check_boxes(records, problems, source, are_fractions):
     """Notes boxes that are normalized, have no area, or lie outside their image."""
     if _are_normalized(records):
         count = sum(len(record.labels) for record in records)
@@ -334,7 +335,7 @@ def _check_boxes(records, problems, source):
             "x by the width and y by the height of the image",
         )
         return [record.select(slice(0, 0)) for record in records]
-    _note_far_boxes(records, problems, source)
+    _note_far_boxes(records, problems, source, are_fractions)
     for i in np.flatnonzero(count_unusable(records)):
         record = records[i]
         _, usable = clip_boxes_xywh(record.boxes_xywh, record.image_size)
@@ -351,24 +352,27 @@ def _check_boxes(records, problems, source):
 _FAR, _MANY, _FEWEST = 0.1, 0.1, 3  # of a side of the image; of all boxes; boxes
 
 
-def _note_far_boxes(records, problems, source):
+def _note_far_boxes(records, problems, source, are_fractions):
     """Tells if many boxes end far outside, as those of images of another size do."""
     if not records:
         return
     boxes, owner = concat_field(records, "boxes_xywh"), owners(records)
     ends = (boxes[:, :2] + boxes[:, 2:])[:, ::-1]  # y, x, as the sizes
     sizes = np.asarray([record.image_size for record in records])[owner]
-    far = np.flatnonzero((ends > (1 + _FAR) * sizes).any(axis=1))
+    far = np.flatnonzero((ends > (1 + _FAR) * sizes + 2).any(axis=1))
     if len(far) < _FEWEST or len(far) <= _MANY * len(boxes):
         return
     worst = far[np.argmax((ends[far] / sizes[far]).max(axis=1))]
     (y, x), (height, width) = ends[worst].tolist(), sizes[worst].tolist()
+    doubt = "are they of images of another size?"
+    if are_fractions:
+        doubt = "are they centers and sizes, as fractions of their image?"
     problems.add(
         "boxes beyond images",
         source,
         f"{len(far):,} of {len(boxes):,} boxes end far outside their image, such as at "
         f"x {x:g}, y {y:g} in {records[owner[worst]].name!r}, whose width is {width} "
-        f"and height {height}: are they of images of another size?",
+        f"and height {height}: {doubt}",
     )
 
 

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from effdet_keras._internal.remote_path import for_each, is_file, path_of
+from effdet_keras._internal.whole_files import is_remote
 from effdet_keras.data.dataset import DetectionDataset
 from effdet_keras.data.formats import reading
 from effdet_keras.data.formats.annotation_files import (
@@ -26,7 +27,12 @@ from effdet_keras.data.formats.annotation_files import (
     read_json,
     read_split,
 )
-from effdet_keras.data.formats.dataset_files import visible_files, visible_folders
+from effdet_keras.data.formats.dataset_files import (
+    DEPTH,
+    split_in_name,
+    visible_files,
+    visible_folders,
+)
 from effdet_keras.data.formats.image_paths import ImageLocator
 from effdet_keras.data.formats.label_map import ClassNames
 from effdet_keras.data.problems import Problems
@@ -52,7 +58,8 @@ def from_supervisely(
     Args:
         path: folder with `ann` and `img`, or that of a project with a folder for each
             of its datasets, which are splits; those in `datasets` of another are named
-            by themselves, or, where two have one name, after the other: `fruits_apple`.
+            by themselves, or, where two have one name or the other is called after a
+            split, after the other: `fruits_apple`.
         split: name of a dataset of the project. None reads the only one.
         class_names, on_error: as for `load`.
         masks: whether to keep outlines for a segmentation head, as `from_coco` does.
@@ -108,24 +115,47 @@ def supervisely_readers(path: Any) -> dict[str, Callable]:
     folders = list(_datasets_in(path))
     if len(folders) == 1:
         return {reading.ONE_SPLIT: functools.partial(from_supervisely, folders[0])}
-    counts = collections.Counter(folder.name for folder in folders)
-    readers = {}
-    for folder in folders:
-        name, parent = folder.name, folder.parent
-        while counts[folder.name] > 1 and parent.name == _NESTED:
-            name = f"{parent.parent.name}_{name}"
-            parent = parent.parent.parent
-        readers[name] = functools.partial(from_supervisely, folder)
-    return readers
+    names = _names_of({folder: _parts_of(folder, path) for folder in folders})
+    return {
+        names[folder]: functools.partial(from_supervisely, folder) for folder in folders
+    }
 
 
-def _datasets_in(folder):
+def _datasets_in(folder, depth=0):
     """The datasets of a project or of another dataset, each before those in it."""
     for place in visible_folders(folder):
         if _is_dataset(place):
             yield place
-        if (place / _NESTED).is_dir():
-            yield from _datasets_in(place / _NESTED)
+        inner = place / _NESTED
+        if depth < DEPTH and inner.is_dir() and not _is_link(inner):
+            yield from _datasets_in(inner, depth + 1)
+
+
+def _is_link(folder):
+    return not is_remote(folder) and (folder.is_symlink() or folder.parent.is_symlink())
+
+
+def _parts_of(folder, project):
+    """The names of the datasets that a dataset is in, and its own, the last one."""
+    parts = folder.parts[len(project.parts) :]
+    return parts[::2]  # each other one is `datasets`
+
+
+def _names_of(parts_of):
+    """A name for each dataset: its own, or after those around it, if that is taken.
+
+    Those around it count as well if they are called after a split.
+    """
+    counts = collections.Counter(parts[-1] for parts in parts_of.values())
+    names = {}
+    for folder, parts in parts_of.items():
+        has_split = any(split_in_name(part) for part in parts[:-1])
+        is_short = counts[parts[-1]] == 1 and not has_split
+        name = parts[-1] if is_short else "_".join(parts)
+        while name in names.values():
+            name += "_"
+        names[folder] = name
+    return names
 
 
 def _is_dataset(path):
@@ -135,8 +165,9 @@ def _is_dataset(path):
 
 def _titles(path):
     """The classes of a project, in its order."""
+    path = path if is_remote(path) else path.absolute()
     places = [path, path.parent]
-    while places[-1].name == _NESTED:
+    while places[-1].name == _NESTED and (places[-1].parent / "ann").is_dir():
         places.append(places[-1].parent.parent)
     for file in (place / "meta.json" for place in places):
         if is_file(file):

@@ -127,6 +127,8 @@ def from_voc(
         "": folder
     }
     places = [*(inner[name] for name in _IMAGE_FOLDERS if name in inner), xml_dir]
+    if xml_dir != folder and xml_dir.name.lower() in _IMAGE_FOLDERS:
+        places = [xml_dir]
     is_deep = any(file.parent != xml_dir for file in files.values())
     images_of = _images_in_folders if is_deep else _images
     listed = ((place, images_of(place)) for place in places)
@@ -232,8 +234,10 @@ def _find_xml_dir(folder):
         if place is not None:
             places.append(place / rest if rest else place)
     own = [place for place in places if _has_voc(visible_files(place, ".xml"))]
+    if own and not inner.keys().isdisjoint(("imagesets", "main")):
+        return own[0]  # whose files the lists name
     if own:
-        return _fullest([own[0], *(inner[n] for n in _IMAGE_FOLDERS if n in inner)])
+        return _fullest(own[0], [inner[n] for n in _IMAGE_FOLDERS if n in inner])
     deep = (
         place
         for place in places
@@ -244,18 +248,36 @@ def _find_xml_dir(folder):
     return next(deep, None)
 
 
-def _fullest(folders):
-    """The first of some folders, or one that has its xml files, and many more.
+def _fullest(folder, others):
+    """A folder of xml files, or one of images that has these, and many more, beside.
 
-    Such as a folder of images, where the usual folder has the xml files of a few.
+    The other one must have the image and at least as many objects of each file, so that
+    nothing is lost by it.
     """
-    names = [{file.stem for file in visible_files(p, ".xml")} for p in folders]
-    fuller = (
-        folder
-        for folder, own in zip(folders, names)
-        if own > names[0] and 2 * len(own) >= 3 * len(names[0])
-    )
-    return next(fuller, folders[0])
+    first = {file.stem: file for file in visible_files(folder, ".xml")}
+    for other in others:
+        files = {file.stem: file for file in visible_files(other, ".xml")}
+        is_more = files.keys() > first.keys() and 2 * len(files) >= 3 * len(first)
+        if not is_more or not files.keys() <= _images(other).keys():
+            continue
+        counts = {name: _count_objects(file) for name, file in files.items()}
+        known = sum(counts[name] or 0 for name in first)
+        if None not in counts.values() and known >= sum(
+            _count_objects(file) or 0 for file in first.values()
+        ):
+            return other
+    return folder
+
+
+def _count_objects(file):
+    """The number of objects in an xml file of Pascal VOC; None where it is none."""
+    try:
+        if not _is_voc(file):
+            return None
+        items = _annotations(_parse(file.read_bytes()))
+    except (ValueError, OSError):
+        return None
+    return sum(len(item.findall("object")) for item in items)
 
 
 def _have_own_images(folder, xml_dir):
@@ -339,7 +361,7 @@ def _with_xml(names, files, list_file, xml_dir, problems):
         return []
     for name in names:
         if name not in files:
-            detail = f"{str(list_file)!r} names it, and {str(xml_dir)!r} has it not"
+            detail = f"it is not in {str(xml_dir)!r}, for a line of {str(list_file)!r}"
             problems.add("unreadable annotation", f"{name}.xml", detail)
     return known
 
@@ -402,7 +424,7 @@ def _note_other_xml(folder, xml_dir, stems, sets, split, problems):
             )
             problems.add("unlisted images", place, detail)
         if left != own and (split_in_name(place.name) is None or not has_images):
-            more = f" and {len(left):,} more" if left else ""
+            more = f" ({len(left):,} of other images)" if left else ""
             others.append(f"{place.name!r}{more}")
     if others:
         detail = (

@@ -26,7 +26,7 @@ from effdet_keras.data.formats.yolo_texts import NAME_FILES, is_label_file
 from effdet_keras.errors import InvalidValueError
 from effdet_keras.images import IMAGE_SUFFIXES
 
-_LABELME = "__ignore__"  # first in LabelMe's own list, whose numbers YOLO has not
+_LABELME = "__ignore__"  # first in LabelMe's labels.txt, whose numbers YOLO has not
 _NAME_FOLDERS = (
     "",
     "labels",
@@ -265,7 +265,7 @@ def names_in_file(file: Any) -> tuple[str, ...]:
         return tuple(names[i] for i in sorted(names)) if _are_counted(names) else ()
     # Blank lines inside stay: without them the labels would be shifted.
     lines = [line.strip() for line in read_text(file).rstrip().splitlines()]
-    if lines[:1] == [_LABELME]:
+    if file.name == "labels.txt" and lines[:1] == [_LABELME]:
         return ()
     is_certain = file.name in NAME_FILES[:2]
     if not is_certain and (is_label_file(file) or any(_is_no_name(n) for n in lines)):
