@@ -67,11 +67,6 @@ class _Content:
         images = count_of(len(self.boxes_of), "image")
         return f"{count_of(self.num_boxes, 'box', 'boxes')} in {images}"
 
-    @property
-    def counted_with_errors(self):
-        """As `counted`, where that is not all."""
-        return self.counted + ("" if self.is_sound else ", without what cannot be read")
-
 
 def choose(found: list[Source], inner: list[Source], path: Any) -> Source:
     """Of several datasets the one to read, where all hold the same images.
@@ -331,7 +326,7 @@ def _divides(divided, whole):
     Copies of these in each folder, folders with the same images, or with some of them
     alone, are not what was divided.
     """
-    if not divided.is_sound:
+    if not divided.is_sound or not _is_same(divided, whole):
         return False
     known = set()
     for read in divided.readers.values():
@@ -410,9 +405,10 @@ def _note_of_other(chosen, other):
     if len(different) > 1:
         how = f"{len(different):,} images differ"
     how += f", such as {name!r}: {here} and {there}"
+    unread = "" if other.is_sound else ", without what cannot be read"
     return (
         f"{line}, which is not read and differs: {chosen.counted} here, "
-        f"{other.counted_with_errors} there. {how}. {cure}."
+        f"{other.counted} there{unread}. {how}. {cure}."
     )
 
 
