@@ -47,6 +47,7 @@ class _Content:
     num_usable: int  # boxes that can be trained on
     kinds: Set[str]  # of its problems
     boxes_by_class: collections.Counter  # number of boxes, by the name of the class
+    names_by_split: Sequence[Set[str]]  # of the images of each split that has boxes
 
     @property
     def is_doubtful(self):
@@ -78,7 +79,7 @@ def choose(found: list[Source], inner: list[Source], path: Any) -> Source:
     if contents:
         divided, _ = _read_all(filter(is_divided, inner))
         wholes = {c.place: c for c in contents}
-        contents += [
+        same = [
             c
             for c in divided
             if (
@@ -87,6 +88,9 @@ def choose(found: list[Source], inner: list[Source], path: Any) -> Source:
                 else _is_same(contents[0], c)
             )
         ]
+        pairs = itertools.combinations(same, 2)
+        are_parts = len(contents) == 1 and not all(_is_same(*pair) for pair in pairs)
+        contents += [] if are_parts else same
     else:
         contents, _ = _read_all(inner)
     without_package = [s for s, error in unread if isinstance(error, ImportError)]
@@ -207,7 +211,7 @@ def _read_all(sources):
 def _content_of(source):
     """What a dataset holds, or the error where it cannot be read; None: no image."""
     tally, readers, kinds = _Tally(), {}, set()
-    num_unusable, without_class = 0, None
+    num_unusable, without_class, names_by_split = 0, None, []
     try:
         with dataset_root(source.root), collector_off():
             for split, read in source.readers.items():
@@ -225,6 +229,8 @@ def _content_of(source):
                 num_unusable += int(np.sum(count_unusable(dataset.records)))
                 for record in dataset.records:
                     tally.add(record, dataset.class_names)
+                if any(len(record.labels) for record in dataset.records):
+                    names_by_split.append(set(map(_name_of_image, dataset.records)))
     except (ValueError, OSError, ImportError) as error:
         return error
     if not tally.boxes_of:
@@ -240,6 +246,7 @@ def _content_of(source):
         num_boxes - num_unusable,
         kinds,
         tally.boxes_by_class,
+        names_by_split,
     )
 
 
@@ -328,19 +335,18 @@ def _divides(divided, whole):
     """
     if not divided.is_sound or not _is_same(divided, whole):
         return False
-    known = set()
-    for read in divided.readers.values():
-        with warnings.catch_warnings(action="ignore"):
-            records = read(on_error="skip").records
-        names = {_name_of_image(record) for record in records}
-        has_boxes = any(len(record.labels) for record in records)
-        if not has_boxes or not known.isdisjoint(names):
-            return False
-        known |= names
+    known = set().union(*divided.names_by_split)
+    is_once = len(known) == sum(map(len, divided.names_by_split))
+    if not is_once or len(divided.names_by_split) < len(divided.readers):
+        return False
     counts = divided.boxes_of
     boxes = sum(min(n, counts.get(name, 0)) for name, n in whole.boxes_of.items())
     images = len(known.intersection(whole.boxes_of))
-    return images >= _MOST * len(whole.boxes_of) and boxes >= _MOST * whole.num_boxes
+    return (
+        images >= _MOST * len(whole.boxes_of)
+        and boxes >= _MOST * whole.num_boxes
+        and divided.num_usable >= _MOST * whole.num_usable
+    )
 
 
 def _is_one_image(name, one, other):
@@ -456,6 +462,7 @@ def _note_of_unread(source, error):
 
 
 def _describe_several(contents, path):
+    contents = list({content.place: content for content in contents}.values())
     shown = "".join(f"\n  {_describe(c, contents, path)}" for c in contents[:SHOWN])
     more = f"\n  and {len(contents) - SHOWN} more" if len(contents) > SHOWN else ""
     if len({c.source.path for c in contents}) == 1:

@@ -1140,6 +1140,30 @@ def test_a_file_from_before_the_images_were_divided_does_not_hide_splits(
     assert loaded(path)[0] == {"train": ["a.jpg", "b.jpg", "c.jpg"]}
 
 
+@pytest.mark.parametrize("fault", ["copies", "one missing", "old", "no val", "two"])
+def test_folders_of_splits_divide_a_file_only_if_they_hold_all_of_it(tmp_path, fault):
+    names = [f"{name}.jpg" for name in "abcdef"]
+    put(tmp_path / "images", *names)
+    put(tmp_path, "all.json", text=coco(*(f"images/{name}" for name in names)))
+    splits = {"train": names[:4], "val": names[4:]}
+    if fault == "old":
+        splits = {"train": names[:2], "val": names[2:3]}
+    for split, own in splits.items():
+        put(tmp_path / split, *own)
+        listed = names if fault == "copies" else own
+        text = coco(*listed)
+        if fault == "no val" and split == "val":
+            text = json.dumps(json.loads(text) | {"annotations": []})
+        put(tmp_path / split, "labels.json", text=text)
+    if fault == "one missing":
+        text = coco("gone.jpg", *names[1:4])
+        put(tmp_path, "train/labels.json", text=text)
+    if fault == "two":
+        put(tmp_path, "val/labels.json", text=coco(names[4]))
+        put(tmp_path, "val/more.json", text=coco(names[5]))
+    assert loaded(tmp_path)[0] == {"all": names}
+
+
 def test_labelmes_own_list_of_classes_does_not_name_yolos_numbers(tmp_path):
     yolo(tmp_path / "pets", "images/tr", "labels/tr", ["a"], classes=None)
     yolo(tmp_path / "pets", "images/va", "labels/va", ["b"], classes=None)
@@ -1164,6 +1188,23 @@ def test_other_names_of_the_same_boxes_are_told(tmp_path, capsys):
     put(tmp_path, "classes.txt", text="cat")
     load(tmp_path)
     assert "2 boxes in 2 images in both.\n" in capsys.readouterr().out
+
+
+def test_a_format_without_names_does_not_name_other_classes(tmp_path, capsys):
+    yolo(tmp_path, names=["a", "b"], classes=None)
+    text = coco("images/a.jpg", "images/b.jpg")
+    text = text.replace("[1, 2, 12, 13]", "[12, 6, 16, 8]")
+    put(tmp_path, "all.json", text=text)
+    load(tmp_path)
+    assert "2 boxes in 2 images in both.\n" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("text", ["<gps/>", "", VOC.replace("object", "thing")])
+def test_xml_beside_the_images_must_be_that_of_the_usual_folder(tmp_path, text):
+    voc(tmp_path, *"abcd", images="images", annotations="images")
+    put(tmp_path, "images/d.xml", "images/a.xml", text=text)
+    voc(tmp_path, *"ab", images="images", annotations="annotations")
+    assert loaded(tmp_path)[0] == {"train": ["a.jpg", "b.jpg"]}
 
 
 def test_xml_beside_the_images_is_read_where_the_usual_folder_has_that_of_a_few(

@@ -252,10 +252,11 @@ def _fullest(folder, others):
     """A folder of xml files, or one of images that has these, and many more, beside.
 
     The other one must have the image and at least as many objects of each file, so that
-    nothing is lost by it.
+    nothing is lost by it, and no third folder the images of the first.
     """
     first = {file.stem: file for file in visible_files(folder, ".xml")}
-    for other in others:
+    others = [place for place in others if first.keys() <= _images(place).keys()]
+    for other in others if len(others) == 1 else []:
         files = {file.stem: file for file in visible_files(other, ".xml")}
         is_more = files.keys() > first.keys() and 2 * len(files) >= 3 * len(first)
         if not is_more or not files.keys() <= _images(other).keys():

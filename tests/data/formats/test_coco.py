@@ -66,6 +66,13 @@ def test_keys_may_be_written_as_one_word(content, tmp_path):
     assert from_coco(json.loads(text), tmp_path).to_coco() == expected
 
 
+def test_a_second_key_of_one_word_changes_nothing(content, tmp_path):
+    expected = from_coco(content, tmp_path).to_coco()
+    for item in (*content["images"], *content["annotations"]):
+        item |= {"fileName": "other.png", "imageId": 5, "categoryId": 90}
+    assert from_coco(content, tmp_path).to_coco() == expected
+
+
 def test_crowd_and_area_may_be_absent(content, tmp_path):
     for annotation in content["annotations"]:
         del annotation["iscrowd"], annotation["area"]

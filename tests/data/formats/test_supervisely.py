@@ -103,3 +103,31 @@ def test_datasets_in_datasets_are_of_one_project(tmp_path):
     assert sorted(splits) == ["big", "cold_small", "warm_small"]
     assert {s.class_names for s in splits.values()} == {("dog", "cat")}
     assert len(data.load(tmp_path, "warm_small")[0]["boxes"]) == 1
+
+
+def test_splits_in_each_dataset_are_of_the_whole_project(tmp_path):
+    (tmp_path / "meta.json").write_text(json.dumps({"classes": []}))
+    for folder, names in (("cats", "ab"), ("dogs", "cd")):
+        for split, name in zip(("train", "val"), names):
+            write(tmp_path / folder / "datasets" / split, BOX, name=f"{name}.png")
+    splits = data.load_splits(tmp_path)
+    assert sorted(splits) == ["cats_train", "cats_val", "dogs_train", "dogs_val"]
+
+
+def test_a_link_to_the_project_is_no_dataset_in_it(tmp_path):
+    (tmp_path / "meta.json").write_text(json.dumps({"classes": []}))
+    for name in "ab":
+        write(tmp_path / name, BOX, name=f"{name}.png")
+        (tmp_path / name / "datasets").symlink_to(tmp_path)
+    assert sorted(data.load_splits(tmp_path)) == ["a", "b"]
+
+
+def test_the_classes_of_a_nested_dataset_are_those_of_the_project(
+    tmp_path, monkeypatch
+):
+    classes = [{"title": t, "shape": "rectangle"} for t in ("dog", "cat")]
+    (tmp_path / "meta.json").write_text(json.dumps({"classes": classes}))
+    write(tmp_path / "warm", BOX)
+    write(tmp_path / "warm/datasets/small", BOX)
+    monkeypatch.chdir(tmp_path / "warm/datasets")
+    assert data.load("small").class_names == ("dog", "cat")
