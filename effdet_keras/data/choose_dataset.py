@@ -76,23 +76,7 @@ def choose(found: list[Source], inner: list[Source], path: Any) -> Source:
     same images and are divided.
     """
     contents, unread = _read_all(found)
-    if contents:
-        divided, _ = _read_all(filter(is_divided, inner))
-        wholes = {c.place: c for c in contents}
-        same = [
-            c
-            for c in divided
-            if (
-                _divides(c, wholes[c.place])
-                if c.place in wholes
-                else _is_same(contents[0], c)
-            )
-        ]
-        pairs = itertools.combinations(same, 2)
-        are_parts = len(contents) == 1 and not all(_is_same(*pair) for pair in pairs)
-        contents += [] if are_parts else same
-    else:
-        contents, _ = _read_all(inner)
+    contents += _divided_in(contents, inner) if contents else _read_all(inner)[0]
     without_package = [s for s, error in unread if isinstance(error, ImportError)]
     if without_package and not any(content.num_boxes for content in contents):
         return without_package[0]  # whose reader says what to install
@@ -106,49 +90,9 @@ def choose(found: list[Source], inner: list[Source], path: Any) -> Source:
     if not contents and len(found) == 1:
         return found[0]  # whose reader says why it cannot be read
     found = [*found, *inner]
-    most = max((len(content.boxes_of) for content in contents), default=0)
-    annotated = {n for c in contents for n, count in c.boxes_of.items() if count}
-
-    def num_known(content):
-        # Images without boxes here that have some in another format are not known here.
-        counts = content.boxes_of
-        return sum(count > 0 or n not in annotated for n, count in counts.items())
-
-    most_usable = max((content.num_usable for content in contents), default=0)
-    most_known = max(map(num_known, contents), default=0)
-
-    def is_sound(content):
-        has_most = content.num_usable >= _MOST * most_usable
-        has_most &= num_known(content) >= _MOST * most_known
-        has_names = "classes without names" not in content.kinds
-        return content.is_sound and has_names and has_most
-
-    def worth(content):
-        counts = content.boxes_of
-        is_whole = 2 * len(counts) >= most
-        return (
-            is_divided(content.source) and is_whole,
-            is_sound(content),
-            num_known(content),
-            content.num_usable,
-            not content.is_doubtful,
-            -found.index(content.source),
-        )
-
-    contents.sort(key=worth, reverse=True)
     if not contents:
-        kinds = ", ".join(dict.fromkeys(FORMATS[s.format].title for s in found))
-        other = describe_other_files(path)
-        other = f". {other}" if other else ""
-        reasons = (
-            f"\n  {str(s.path)!r}, {s.described}: {error or 'no image is there'}"
-            for s, error in unread[:SHOWN]
-        )
-        raise InvalidValueError(
-            f"{str(path)!r} holds annotations ({kinds}), but none of their images is "
-            "below it, or none can be read. Put the images beside them"
-            f"{other}{''.join(reasons)}"
-        )
+        raise InvalidValueError(_describe_unread(found, unread, path))
+    _sort_by_worth(contents, found)
     contents, aside = _set_aside(contents, path)
     if not all(_is_same(contents[0], c) for c in contents[1:]):
         contents.sort(key=lambda content: found.index(content.source))
@@ -167,6 +111,73 @@ def choose(found: list[Source], inner: list[Source], path: Any) -> Source:
     others = (*told, *(content.source for content in (*others, *aside)))
     return dataclasses.replace(
         first.source, readers=first.readers, note=notes, others=others
+    )
+
+
+def _divided_in(contents, inner):
+    """Those of the datasets inside of others that have the same images, and splits."""
+    divided, _ = _read_all(filter(is_divided, inner))
+    wholes = {content.place: content for content in contents}
+    same = [
+        c
+        for c in divided
+        if (
+            _divides(c, wholes[c.place])
+            if c.place in wholes
+            else _is_same(contents[0], c)
+        )
+    ]
+    pairs = itertools.combinations(same, 2)
+    are_parts = len(contents) == 1 and not all(_is_same(*pair) for pair in pairs)
+    return [] if are_parts else same
+
+
+def _sort_by_worth(contents, sources):
+    """Sorts datasets of the same images: what is to be read first."""
+    most = max(len(content.boxes_of) for content in contents)
+    annotated = {n for c in contents for n, count in c.boxes_of.items() if count}
+
+    def num_known(content):
+        # Images without boxes here that have some in another format are not known here.
+        counts = content.boxes_of
+        return sum(count > 0 or n not in annotated for n, count in counts.items())
+
+    most_usable = max(content.num_usable for content in contents)
+    most_known = max(map(num_known, contents))
+
+    def is_sound(content):
+        has_most = content.num_usable >= _MOST * most_usable
+        has_most &= num_known(content) >= _MOST * most_known
+        has_names = "classes without names" not in content.kinds
+        return content.is_sound and has_names and has_most
+
+    def worth(content):
+        is_whole = 2 * len(content.boxes_of) >= most
+        return (
+            is_divided(content.source) and is_whole,
+            is_sound(content),
+            num_known(content),
+            content.num_usable,
+            not content.is_doubtful,
+            -sources.index(content.source),
+        )
+
+    contents.sort(key=worth, reverse=True)
+
+
+def _describe_unread(sources, unread, path):
+    """The error where nothing of several datasets can be read."""
+    kinds = ", ".join(dict.fromkeys(FORMATS[s.format].title for s in sources))
+    other = describe_other_files(path)
+    other = f". {other}" if other else ""
+    reasons = (
+        f"\n  {str(s.path)!r}, {s.described}: {error or 'no image is there'}"
+        for s, error in unread[:SHOWN]
+    )
+    return (
+        f"{str(path)!r} holds annotations ({kinds}), but none of their images is "
+        "below it, or none can be read. Put the images beside them"
+        f"{other}{''.join(reasons)}"
     )
 
 
