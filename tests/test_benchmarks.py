@@ -60,6 +60,14 @@ def test_the_scorecard_prints_a_line_for_each_case_and_a_table(tmp_path):
 
 
 @pytest.mark.slow
+def test_the_rewrites_of_the_graph_are_measured_in_turn():
+    first, later = cases_in(printed("graph_rewrites.py", "--quick"))
+    assert [first["case"], later["case"]] == ["first step", "later step"]
+    for side in ("ours", "ours_all", "ours_none"):
+        assert first["cpu_seconds"][side] > later["cpu_seconds"][side] > 0
+
+
+@pytest.mark.slow
 def test_the_pause_of_a_checkpoint_is_measured_beside_a_copy():
     (line,) = cases_in(printed("checkpoint_pause.py", "--quick"))
     assert line["case"] == "efficientdet-lite0" and line["bytes"] > 30e6

@@ -112,7 +112,7 @@ def test_slow_rewrites_are_left_out_of_the_training_step_alone():
     model.fit(*data, batch_size=2, verbose=0)
     model.evaluate(*data, batch_size=2, verbose=0)
     assert options() == before
-    left_out = dict.fromkeys(functions._SLOW_REWRITES, False)
+    left_out = dict.fromkeys(functions.SLOW_REWRITES, False)
     assert seen == [before | left_out, before]
     seen.clear()
     tf.config.optimizer.set_experimental_options({"constant_folding": True})

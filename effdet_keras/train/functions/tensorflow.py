@@ -143,7 +143,7 @@ class TensorFlowFunctions(TrainingDefaults):
 
 # Rewrites of a graph that take a fifth of the time until D0's first step on processors
 # and make none of its steps faster (benchmarks/RESULTS.md, "Rewriting of the graph").
-_SLOW_REWRITES = (
+SLOW_REWRITES = (
     "arithmetic_optimization",
     "constant_folding",
     "dependency_optimization",
@@ -158,7 +158,7 @@ def _without_slow_rewrites():
     they have to be the same at each step, and as before for all other functions.
     """
     chosen = tf.config.optimizer.get_experimental_options()
-    options = [name for name in _SLOW_REWRITES if name not in chosen]
+    options = [name for name in SLOW_REWRITES if name not in chosen]
     tf.config.optimizer.set_experimental_options(dict.fromkeys(options, False))
     try:
         yield
