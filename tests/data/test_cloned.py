@@ -868,6 +868,18 @@ def test_lists_of_darknet_without_training_images_give_way_to_folders(tmp_path):
     assert loaded(tmp_path)[0] == {"valid": ["b.jpg"]}
 
 
+def test_a_list_of_a_split_of_which_nothing_is_there_is_told(tmp_path):
+    yolo(tmp_path, "obj", "obj", ["a", "b"], classes="cat")
+    put(
+        tmp_path, "train.txt", text="data/x/f.jpg\ndata/x/g.jpg\n"
+    )  # of another machine
+    put(tmp_path, "test.txt", text="data/x/h.jpg\n")
+    names, said = loaded(tmp_path)
+    assert names == {"train": ["a.jpg", "b.jpg"]}
+    assert "the list 'test.txt' is left out: none of its first images is" in said
+    assert "train.txt" not in said
+
+
 def test_one_folder_is_no_more_than_what_a_list_of_darknet_still_names(tmp_path):
     yolo(tmp_path, "data/obj", "data/obj", ["a", "b"], classes=None)
     put(tmp_path, "data/obj.names", text="cat\n")

@@ -26,6 +26,7 @@ from effdet_keras.data.formats.yolo_lists import (
     darknet_content,
     darknet_layout,
     list_layout,
+    notes_of_lost_lists,
 )
 from effdet_keras.data.formats.yolo_names import (
     find_names,
@@ -66,7 +67,8 @@ def folder_layout(path: Any) -> Layout:
             "`from_yolo` expects a folder with a data.yaml, with `images` and "
             f"`labels`, or with images and txt files. Received: path={str(path)!r}"
         )
-    return with_names(layout, path)
+    notes = notes_of_lost_lists(path, layout.splits)
+    return with_names(layout._replace(notes=(*layout.notes, *notes)), path)
 
 
 def with_names(layout: Layout, path: Any) -> Layout:

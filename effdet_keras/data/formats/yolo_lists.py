@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterable
 from typing import Any
 
 from effdet_keras._internal.yaml_text import read_text
@@ -87,6 +88,26 @@ def _notes_of_more_lists(splits, file):
                 )
                 notes.append(("missing split", str(file), detail))
     return notes
+
+
+def notes_of_lost_lists(folder: Any, splits: Iterable[str]) -> list[tuple]:
+    """Notes of lists in a folder, or where the user looks, of which nothing is there.
+
+    They matter where no split is theirs.
+    """
+    roles = set(map(role_of_split, splits))
+    folders = dict.fromkeys((folder, current_root(folder) or folder))
+    lost = [
+        file
+        for place in folders
+        for file in visible_files(place, ".txt")
+        if split_in_name(file.stem) is not None
+        and role_of_split(file.stem) not in roles
+        and is_list(file)
+        and not resolves(file, [folder])
+    ]
+    detail = "the list {!r} is left out: none of its first images is there"
+    return [("missing split", str(f), detail.format(f.name)) for f in lost]
 
 
 def list_layout(path: Any) -> Layout | None:
