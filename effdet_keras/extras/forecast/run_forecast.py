@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import json
 import os
 import pathlib
@@ -60,6 +61,7 @@ PERCENTS = (12, 25, 50)
 _FILE, _PAGE = "forecast.json", "forecast.html"
 # Of the time for all each training gets this share, or less where there are more.
 _SHARE = 0.25
+_FALL = 0.03  # AP: less is chance
 _WORTH = 0.02  # AP: what is expected to gain less is not worth many annotations
 
 
@@ -489,7 +491,21 @@ def _advice(forecast):
     if len(gains) > 1 and max(gains.values()) >= _WORTH:
         best = max(gains, key=gains.get)
         sentences.append(f"'{best}' gains most, {gains[best]:.2f}: label that first.")
-    return sentences
+    return [*sentences, *_doubts(forecast)]
+
+
+def _doubts(forecast):
+    """A sentence where AP fell with more images, which no learning curve does."""
+    aps = [(m.num_images, m.numbers["AP"]) for m in forecast.measurements]
+    known = [(number, ap) for number, ap in aps if ap >= 0]
+    for (fewer, before), (more, after) in itertools.pairwise(known):
+        if before - after >= _FALL:
+            yield (
+                f"AP fell from {before:.2f} with {fewer:,} images to {after:.2f} with "
+                f"{more:,}. The trainings may be too short for as many images: give "
+                "them more time (`time_budget`) or steps before you trust a forecast."
+            )
+            return
 
 
 def _lines_of(forecast):

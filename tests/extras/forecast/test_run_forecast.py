@@ -247,6 +247,13 @@ def test_the_text_says_what_is_worth_it():
     assert lines[4].startswith("all ") and "to" in lines[4]
 
 
+def test_an_ap_that_falls_with_more_images_is_told():
+    fell = "AP fell from 0.57 with 50 images to 0.47 with 100. The trainings may be too"
+    assert fell in str(made([0.52, 0.57, 0.47]))
+    assert "AP fell" not in str(made([0.52, 0.57, 0.55]))
+    assert "AP fell" not in str(made([0.52, -1.0, 0.55]))
+
+
 def test_the_command_passes_fields_of_a_run_on(shapes, trained, tmp_path, capsys):
     out = str(tmp_path / "out")
     line = [
