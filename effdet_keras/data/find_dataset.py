@@ -73,7 +73,11 @@ def find(
         path.iterdir()  # raises, and says what to do
     if not exists(path):
         if glob.has_magic(name) and not is_remote(name):
-            return _find_by_pattern(name, format)
+            source = _find_by_pattern(name, format)
+            if reader_options:
+                text = _describe_options([source.format], reader_options)
+                raise InvalidValueError(text)
+            return source
         raise FileNotFoundError(
             f"There is no dataset {name!r}: it must be the path of a file or a folder"
         )
@@ -94,30 +98,17 @@ def find(
     found = [dataclasses.replace(source, root=path) for source in found]
     inner = [dataclasses.replace(source, root=path) for source in inner]
     if reader_options:
-        found = _with_options(found, reader_options)
-        inner = _with_options(inner, reader_options) if inner else []
+        formats = [source.format for source in (*found, *inner)]
+        found, inner = (_with_options(s, reader_options) for s in (found, inner))
+        if not found and not inner:
+            raise InvalidValueError(_describe_options(formats, reader_options))
+        found, inner = found or inner, inner if found else []
     is_one = len(found) == 1 and not inner
     return found[0] if is_one else choose(found, inner, path)
 
 
 def _with_options(sources, options):
-    """The datasets whose readers take some options, with these."""
-    known = [
-        source
-        for source in sources
-        if options.keys() <= set(FORMATS[source.format].reader_options)
-    ]
-    if not known:
-        taken = [
-            f"{format.title} takes {', '.join(format.reader_options)}"
-            for format in FORMATS.values()
-            if format.reader_options
-        ]
-        titles = dict.fromkeys(FORMATS[source.format].title for source in sources)
-        raise InvalidValueError(
-            f"`reader_options` are not those of {' or '.join(titles)}: "
-            f"{'; '.join(taken)}. Received: reader_options={dict(options)}"
-        )
+    """Those of some datasets whose readers take some options, with these."""
     return [
         dataclasses.replace(
             source,
@@ -126,8 +117,23 @@ def _with_options(sources, options):
                 for split, read in source.readers.items()
             },
         )
-        for source in known
+        for source in sources
+        if options.keys() <= set(FORMATS[source.format].reader_options)
     ]
+
+
+def _describe_options(formats, options):
+    """The error of options that no reader of these formats takes."""
+    taken = [
+        f"{format.title} takes {', '.join(format.reader_options)}"
+        for format in FORMATS.values()
+        if format.reader_options
+    ]
+    titles = dict.fromkeys(FORMATS[format].title for format in formats)
+    return (
+        f"`reader_options` are not those of {' or '.join(titles)}: {'; '.join(taken)}. "
+        f"Received: reader_options={dict(options)}"
+    )
 
 
 def _has_training(found):

@@ -391,6 +391,26 @@ def test_options_of_another_reader_are_refused_by_name(voc_folder):
         load(voc_folder, reader_options={"class_attribute": "kind"})
 
 
+def test_options_are_of_one_of_several_formats(voc_folder):
+    """The csv files inside have the same images, in splits, and no such option."""
+    for split, name in (("train", "a"), ("test", "b")):
+        row = f"{name}.jpg,40,20,cat,1,2,4,6\n"
+        text = f"filename,width,height,class,xmin,ymin,xmax,ymax\n{row}"
+        touch(voc_folder / "data" / f"{split}_labels.csv", text)
+    assert sorted(load_splits(voc_folder)) == ["test", "train"]
+    (dataset,) = load_splits(voc_folder, reader_options={"one_based": False}).values()
+    assert dataset[0]["boxes"].tolist() == [[3, 2, 6, 4]] and len(dataset) == 2
+
+
+def test_options_that_cannot_be_right_are_refused(voc_folder):
+    with pytest.raises(ValueError, match="`one_based` must be True or False.*'no'"):
+        load(voc_folder, reader_options={"one_based": "no"})
+    touch(voc_folder / "train-00000-of-00001.tfrecord", "")
+    pattern = str(voc_folder / "train-*.tfrecord")
+    with pytest.raises(ValueError, match="not those of TFRecord"):
+        load(pattern, reader_options={"one_based": False})
+
+
 def test_every_option_that_is_listed_is_one_of_its_reader():
     for name, format in FORMATS.items():
         reader = getattr(data, f"from_{name}", None)

@@ -31,7 +31,7 @@ from effdet_keras.data.formats.dataset_files import (
 from effdet_keras.data.formats.datumaro import is_labelme_xml
 from effdet_keras.data.formats.label_map import ClassNames
 from effdet_keras.data.problems import Problems
-from effdet_keras.errors import InvalidValueError
+from effdet_keras.errors import InvalidValueError, require
 from effdet_keras.images import IMAGE_SUFFIXES
 
 # Folders of xml files and of images, in the order in which they are looked for. The
@@ -108,6 +108,8 @@ def from_voc(
         >>> from_voc(folder)[0]["boxes"].tolist()
         [[4.0, 8.0, 20.0, 40.0]]
     """
+    rule = "`one_based` must be True or False (true or false in a command)"
+    require(one_based in (True, False), rule, one_based=one_based)
     folder = path_of(folder)
     problems = Problems(f"`from_voc` of {str(folder)!r}", on_error)
     xml_dir = _find_xml_dir(folder)
