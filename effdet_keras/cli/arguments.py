@@ -103,6 +103,21 @@ def add_skip_errors(parser: argparse.ArgumentParser) -> None:
     )
 
 
+def add_reader_options(parser: argparse.ArgumentParser) -> None:
+    """Adds `--reader-option NAME=VALUE`: `reader_options` of `ek.data.load`."""
+    parser.add_argument(
+        "--reader-option",
+        action=ReaderOption,
+        dest="reader_options",
+        metavar="NAME=VALUE",
+        help=(
+            "what the reader of one format takes alone: class_attribute of VIA, "
+            "one_based=false of Pascal VOC, box_format of Hugging Face; may be "
+            "given several times"
+        ),
+    )
+
+
 def add_batch_size(parser: argparse.ArgumentParser, default: int) -> None:
     """Adds `--batch-size`, for what detects in images."""
     parser.add_argument(
@@ -181,6 +196,7 @@ def add_training_fields(
     fields.add_argument("--format", choices=DATASET_FORMATS, help="the format of DATA")
     add_unlabelled(fields)
     add_skip_errors(fields)
+    add_reader_options(fields)
     fields.add_argument("--steps", type=int, metavar="N", help=steps_help)
     fields.add_argument(
         "--batch-size", type=int, metavar="N", help="images per step (8)"
@@ -210,6 +226,21 @@ def add_settings(parser: argparse.ArgumentParser, text: str) -> None:
 def size_or_auto(text: str) -> int | str:
     """The number that a flag has, or the word "auto"."""
     return text if text == "auto" else int(text)
+
+
+class ReaderOption(argparse.Action):
+    """NAME=VALUE, which becomes an item of a dict: a bool, or a text."""
+
+    def __call__(self, parser, namespace, values, option_string=None):
+        name, _, value = values.partition("=")
+        if not name or not value:
+            parser.error(
+                f"{option_string} expects NAME=VALUE, such as class_attribute=kind. "
+                f"Received: {values!r}"
+            )
+        known = getattr(namespace, self.dest, None) or {}
+        value = {"true": True, "false": False}.get(value.lower(), value)
+        setattr(namespace, self.dest, {**known, name: value})
 
 
 class OneOrTwo(argparse.Action):

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Sequence
+from collections.abc import Mapping
+from typing import Any
 
 from effdet_keras.cli.arguments import (
     add_data,
     add_format,
+    add_reader_options,
     add_skip_errors,
     add_unlabelled,
 )
-from effdet_keras.errors import require
 
 SUMMARY = "write a dataset in another format"
 DESCRIPTION = (
@@ -41,14 +42,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="N",
         help="of tfrecord: how many files to write per split",
     )
-    parser.add_argument(
-        "--reader-option",
-        action="append",
-        metavar="NAME=VALUE",
-        dest="reader_options",
-        help="what the reader of one format takes alone: class_attribute of VIA, "
-        "one_based=false of Pascal VOC, box_format of Hugging Face; may be repeated",
-    )
+    add_reader_options(parser)
     add_skip_errors(parser)
 
 
@@ -62,7 +56,7 @@ def run(
     num_shards: int | None = None,
     unlabelled: str | None = None,
     on_error: str | None = None,
-    reader_options: Sequence[str] | None = None,
+    reader_options: Mapping[str, Any] | None = None,
 ) -> None:
     """Writes a dataset in another format."""
     from effdet_keras.data import convert
@@ -73,14 +67,6 @@ def run(
         "num_shards": num_shards,
         "unlabelled": unlabelled,
         "on_error": on_error or "raise",
-        "reader_options": dict(map(_option_of, reader_options or ())),
+        "reader_options": reader_options,
     }
     convert(data, out, to, **options)
-
-
-def _option_of(text):
-    """The name and the value of an option: a bool, or a text."""
-    name, is_pair, value = text.partition("=")
-    rule = "`--reader-option` expects NAME=VALUE, such as class_attribute=kind"
-    require(bool(name and is_pair and value), rule, option=text)
-    return name, {"true": True, "false": False}.get(value.lower(), value)

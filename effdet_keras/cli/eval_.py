@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 from effdet_keras._internal.optional_imports import keras
 from effdet_keras.cli.arguments import (
@@ -11,6 +12,7 @@ from effdet_keras.cli.arguments import (
     add_data,
     add_format,
     add_overwrite,
+    add_reader_options,
     add_skip_errors,
     add_threads,
     add_unlabelled,
@@ -46,6 +48,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_format(parser)
     add_unlabelled(parser)
     add_skip_errors(parser)
+    add_reader_options(parser)
     add_batch_size(parser, default=8)
     parser.add_argument(
         "--out",
@@ -124,6 +127,7 @@ def run(
     format: str | None = None,
     unlabelled: str | None = None,
     on_error: str | None = None,
+    reader_options: Mapping[str, Any] | None = None,
     batch_size: int = 8,
     out: str | None = None,
     json: str | None = None,
@@ -140,7 +144,8 @@ def run(
     keras.require("`effdet-keras eval`")
     from effdet_keras.cli.files import DatasetSource
 
-    source = DatasetSource("DATA", data, split, format, unlabelled, on_error)
+    how = {"on_error": on_error, "reader_options": reader_options}
+    source = DatasetSource("DATA", data, split, format, unlabelled, **how)
     of_one_evaluation = {
         "json": json,
         "detections": detections,
@@ -161,8 +166,8 @@ def run(
     if len(models) != 1 or any(of_one_evaluation.values()):
         raise InvalidValueError(
             "--follow takes one run, --out, --split, --format, --unlabelled, "
-            "--skip-errors, --batch-size and --timeout: `effdet-keras eval RUN DATA "
-            "--follow`."
+            "--skip-errors, --reader-option, --batch-size and --timeout: "
+            "`effdet-keras eval RUN DATA --follow`."
         )
     from effdet_keras.extras.follow import follow_run
 

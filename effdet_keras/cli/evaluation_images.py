@@ -8,7 +8,6 @@ from typing import NamedTuple
 
 from effdet_keras.cli.files import EVALUATION_SPLITS, DatasetSource, is_published
 from effdet_keras.data.dataset import DetectionDataset
-from effdet_keras.data.find_dataset import find
 from effdet_keras.data.formats.dataset_files import role_of_split
 from effdet_keras.data.known_formats import FORMATS
 from effdet_keras.errors import printable
@@ -98,6 +97,9 @@ def _read_as_trained(data, run):
     known = configuration.unlabelled
     if data.unlabelled is None and known is not None and _has_unlabelled(data):
         as_trained["unlabelled"] = known
+    known = configuration.reader_options
+    if data.reader_options is None and known and data.takes(known):
+        as_trained["reader_options"] = known
     if as_trained:
         said = ", ".join(f"{name}={value!r}" for name, value in as_trained.items())
         print(printable(f"As '{run.path}' was trained: {said}."))
@@ -106,4 +108,4 @@ def _read_as_trained(data, run):
 
 def _has_unlabelled(data):
     """Whether the format of a source tells images without annotations from others."""
-    return FORMATS[find(data.path, data.format).format].has_unlabelled
+    return FORMATS[data.find().format].has_unlabelled

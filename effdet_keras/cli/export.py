@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import argparse
+import dataclasses
 import pathlib
+from collections.abc import Mapping
 from typing import Any
 
 from effdet_keras._internal.optional_imports import keras
 from effdet_keras.cli.arguments import (
     add_overwrite,
+    add_reader_options,
     add_skip_errors,
     add_unlabelled,
 )
@@ -71,6 +74,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
     add_unlabelled(comparing)
     add_skip_errors(comparing)
+    add_reader_options(comparing)
 
     calibration = parser.add_argument_group("calibration of int8")
     calibration.add_argument(
@@ -125,6 +129,7 @@ def run(
     evaluation_split: str | None = None,
     unlabelled: str | None = None,
     on_error: str | None = None,
+    reader_options: Mapping[str, Any] | None = None,
     calibration: str | None = None,
     calibration_split: str | None = None,
     **options: Any,
@@ -137,8 +142,10 @@ def run(
     )
 
     check_outputs([out], [model], overwrite=overwrite)
-    how = {"unlabelled": unlabelled, "on_error": on_error}
-    source = DatasetSource("--evaluate", evaluate, evaluation_split, **how)
+    how = {"on_error": on_error, "reader_options": reader_options}
+    source = DatasetSource(
+        "--evaluate", evaluate, evaluation_split, unlabelled=unlabelled, **how
+    )
     if evaluate is not None:
         keras.require("`effdet-keras export`")
         from effdet_keras.cli.evaluation_images import evaluation_images
@@ -149,6 +156,8 @@ def run(
     )
     if calibration is not None:
         is_folder = calibration_split is None and source.is_folder_of_images()
+        if reader_options and (evaluate is None or source.takes(reader_options)):
+            source = dataclasses.replace(source, reader_options=reader_options)
         options["calibration"] = (
             pathlib.Path(calibration) if is_folder else source.load(_CALIBRATION_SPLITS)
         )

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import os
 import pathlib
-from collections.abc import Iterable
-from typing import TYPE_CHECKING
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING, Any
 
 from effdet_keras._internal.optional_imports import keras
 from effdet_keras._internal.remote_path import path_of
@@ -18,6 +19,7 @@ from effdet_keras.predictor import Predictor
 
 if TYPE_CHECKING:
     from effdet_keras.data.dataset import DetectionDataset
+    from effdet_keras.data.known_formats import Source
     from effdet_keras.model.efficientdet import EfficientDet
 
 
@@ -69,6 +71,7 @@ class DatasetSource:
     format: str | None = None
     unlabelled: str | None = None
     on_error: str | None = None  # None is "raise", or what a run was trained with
+    reader_options: Mapping[str, Any] | None = None
 
     def __post_init__(self):
         if self.path is None and self.split:
@@ -83,15 +86,28 @@ class DatasetSource:
 
         options = {"format": self.format, "unlabelled": self.unlabelled}
         options["on_error"] = self.on_error or "raise"
+        options["reader_options"] = self.reader_options
         return load(self.path, self.chosen_split(preferred), **options)
+
+    def find(self) -> Source:
+        """What `load` finds at the path."""
+        from effdet_keras.data.find_dataset import find
+
+        return find(self.path, self.format, self.reader_options)
+
+    def takes(self, reader_options: Mapping[str, Any]) -> bool:
+        """Whether the reader of the dataset takes these options."""
+        other = dataclasses.replace(self, reader_options=reader_options)
+        with contextlib.suppress(InvalidValueError):
+            other.find()
+            return True
+        return False
 
     def chosen_split(self, preferred: tuple[str, ...]) -> str:
         """The split that was asked for, or else the first preferred one."""
-        from effdet_keras.data.find_dataset import find
-
         if self.split is not None:
             return self.split
-        names = list(find(self.path, self.format).readers)
+        names = list(self.find().readers)
         found = [name for name in preferred if name in names]
         roles = [role_of_split(name) for name in preferred]
         found = found or [

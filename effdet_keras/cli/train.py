@@ -14,6 +14,7 @@ from effdet_keras.cli.arguments import (
     add_data,
     add_format,
     add_overwrite,
+    add_reader_options,
     add_skip_errors,
     add_unlabelled,
     size_or_auto,
@@ -207,6 +208,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_format(data)
     add_unlabelled(data)
     add_skip_errors(data)
+    add_reader_options(data)
     data.add_argument(
         "--train-split", metavar="NAME", help="the split to train on (train)"
     )

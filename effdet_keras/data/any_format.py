@@ -219,13 +219,14 @@ def load_each(
     on_error: str = "raise",
     masks: bool = False,
     unlabelled: str | None = None,
+    reader_options: Mapping[str, Any] | None = None,
 ) -> dict[str, DetectionDataset]:
     """Reads a dataset of its own for each split: as `load_splits`, of several paths.
 
     Args:
         paths: dict from the name of a split to what `load` takes, of which only one
             split is there.
-        format, class_names, on_error, masks, unlabelled: as for `load`.
+        format, class_names, on_error, masks, unlabelled, reader_options: as for `load`.
     """
     options = {
         "format": format,
@@ -233,6 +234,7 @@ def load_each(
         "on_error": on_error,
         "masks": masks,
         "unlabelled": unlabelled,
+        "reader_options": reader_options,
     }
     datasets = {name: load(path, **options) for name, path in paths.items()}
     return tell_of_shared(

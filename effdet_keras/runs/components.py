@@ -187,6 +187,7 @@ def _read_splits(configuration):
         "class_names": configuration.class_names,
         "on_error": configuration.on_error,
         "unlabelled": configuration.unlabelled,
+        "reader_options": configuration.reader_options,
         "masks": "segmentation" in configuration.model_config.get("heads", ()),
     }
     if configuration.train_file_pattern is not None:

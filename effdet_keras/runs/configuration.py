@@ -101,7 +101,8 @@ class RunConfiguration(RecipeFields):
             train on and to validate on, each as `ek.data.load` takes it, such as
             "data/train-*.tfrecord". Without the second, a part of the first is kept for
             validation. There is no test split.
-        format, class_names, on_error, unlabelled: as in `ek.data.load`.
+        format, class_names, on_error, unlabelled, reader_options: as in
+            `ek.data.load`.
         train_split, validation_split, test_split: strings, names of splits. "auto" is
             "train"; "val", "valid" or "validation", or else a part of the training
             images; and "test", or else none. None for `test_split` is none.
@@ -232,6 +233,7 @@ mean 'epochs'? It has: data, ...
     class_names: ClassNames | None = None
     on_error: str = "raise"
     unlabelled: str | None = None
+    reader_options: dict[str, Any] = dataclasses.field(default_factory=dict)
     train_on_crowds: bool = False
 
     model: str = "efficientdet-lite0"

@@ -75,6 +75,27 @@ def test_what_reads_datasets_takes_what_the_warning_of_images_without_txt_says(n
     assert ("unlabelled" in actions) == reads
 
 
+@pytest.mark.parametrize("name", cli.COMMANDS)
+def test_what_reads_datasets_takes_the_options_of_a_reader(name):
+    """`--reader-option`, which only `convert` had."""
+    actions = {action.dest: action for action in parser_of(name)._actions}
+    assert ("reader_options" in actions) == ("unlabelled" in actions)
+
+
+def test_options_of_a_reader_are_names_and_values(capsys):
+    parser = parser_of("train")
+    words = ["DATA", "--out", "OUT"]
+    assert "reader_options" not in vars(parser.parse_args(words))
+    words += ["--reader-option", "class_attribute=a=b", "--reader-option"]
+    given = parser.parse_args([*words, "one_based=False"])
+    assert given.reader_options == {"class_attribute": "a=b", "one_based": False}
+    for wrong in ("one_based", "one_based=", "=no"):
+        with pytest.raises(SystemExit):
+            parser.parse_args([*words, wrong])
+        said = capsys.readouterr().err
+        assert "--reader-option expects NAME=VALUE" in said and repr(wrong) in said
+
+
 # They read what can be read, and say what they leave out.
 READ_WHAT_THEY_CAN = {"inspect", "selftest", "label-next"}
 

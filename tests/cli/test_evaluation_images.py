@@ -163,6 +163,28 @@ def test_what_is_wrong_is_left_out_as_it_was_in_training(data, tmp_path, capsys)
             evaluation_images(source, [str(tmp_path / "other")])
 
 
+def test_options_of_the_reader_are_those_of_the_training(
+    undivided, data, tmp_path, capsys
+):
+    run = str(tmp_path / "run")
+    counted = begun(tmp_path / "other", undivided).validation[0]["boxes"]
+    zero_based = begun(tmp_path / "run", undivided, reader_options={"one_based": False})
+    first = zero_based.validation[0]["boxes"]
+    assert (first[:, :2] == counted[:, :2] + 1).all()  # the corner of each
+    capsys.readouterr()
+    found = chosen(undivided, run)
+    assert found.dataset[0]["boxes"].tolist() == first.tolist()
+    said = "was trained: reader_options={'one_based': False}."
+    assert said in capsys.readouterr().out
+    assert len(chosen(data, run).dataset) == 4  # COCO's reader has no such option
+    assert "reader_options" not in capsys.readouterr().out
+    source = DatasetSource(
+        "DATA", str(data), reader_options={"class_attribute": "kind"}
+    )
+    with pytest.raises(ValueError, match="not those of COCO"):
+        evaluation_images(source, [run])
+
+
 @pytest.mark.slow
 def test_a_run_is_evaluated_on_what_it_held_out(undivided, tmp_path, capsys):
     run, out = tmp_path / "run", tmp_path / "out"

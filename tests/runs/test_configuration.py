@@ -19,6 +19,7 @@ OTHERS = {
     "format": "coco",
     "on_error": "skip",
     "unlabelled": "skip",
+    "reader_options": {"one_based": False},
     "train_split": "train2017",
     "validation_split": "val2017",
     "test_split": None,

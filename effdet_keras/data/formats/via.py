@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import json
 import os
+import shlex
 from collections.abc import Callable
 from typing import Any
 
@@ -337,9 +338,8 @@ def _class_attribute(regions, requested, path):
         raise InvalidValueError(
             f"Regions of {str(path)!r} have the attributes {list(names)}. Say which "
             f"is the class: `from_via(path, class_attribute={name!r})`, or `load` with "
-            f"`reader_options={{'class_attribute': {name!r}}}`; in a shell first "
-            f"`effdet-keras convert DATA OUT --to coco --reader-option "
-            f"class_attribute={name}`"
+            f"`reader_options={{'class_attribute': {name!r}}}`; in a shell "
+            f"`--reader-option {shlex.quote(f'class_attribute={name}')}`"
         )
     return chosen
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 import argparse
 import dataclasses
 import pathlib
+from collections.abc import Mapping
+from typing import Any
 
 from effdet_keras._internal.optional_imports import keras
 from effdet_keras._internal.whole_files import write_text
@@ -15,6 +17,7 @@ from effdet_keras.cli.arguments import (
     add_model,
     add_overwrite,
     add_precision,
+    add_reader_options,
     add_runtime,
     add_skip_errors,
     add_threads,
@@ -57,6 +60,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_format(files)
     add_unlabelled(files)
     add_skip_errors(files)
+    add_reader_options(files)
     parser.add_argument(
         "--images",
         metavar="FOLDER",
@@ -92,6 +96,7 @@ def run(
     format: str | None = None,
     unlabelled: str | None = None,
     on_error: str | None = None,
+    reader_options: Mapping[str, Any] | None = None,
     images: str | None = None,
     batch_size: int = 1,
     runs: int = 30,
@@ -116,11 +121,11 @@ def run(
         from effdet_keras.extras.benchmark.benchmark_model import benchmark
 
         rule = (
-            "--out, --split, --format, --unlabelled and --skip-errors are for DATA "
-            "and --targets"
+            "--out, --split, --format, --unlabelled, --skip-errors and "
+            "--reader-option are for DATA and --targets"
         )
         given = {"out": out, "split": split, "format": format, "unlabelled": unlabelled}
-        given["skip_errors"] = on_error is not None
+        given |= {"skip_errors": bool(on_error), "reader_options": reader_options}
         require(not any(given.values()), rule, **given)
         check_outputs([json], [model], overwrite=overwrite)
         predictor = open_any_model(model, threads, runtime=runtime, precision=precision)
@@ -142,7 +147,8 @@ def run(
     require(is_usual, rule, **given)
     folder = None if out is None else pathlib.Path(out)
     check_outputs([json, out], [model, data], overwrite=overwrite)
-    source = DatasetSource("DATA", data, split, format, unlabelled, on_error)
+    how = {"on_error": on_error, "reader_options": reader_options}
+    source = DatasetSource("DATA", data, split, format, unlabelled, **how)
     keras.require("`effdet-keras benchmark`")
     from effdet_keras.cli.evaluation_images import evaluation_images
 

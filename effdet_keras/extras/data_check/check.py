@@ -9,7 +9,8 @@ import io
 import os
 import unicodedata
 import warnings
-from typing import NamedTuple
+from collections.abc import Mapping
+from typing import Any, NamedTuple
 
 import numpy as np
 from PIL import Image, UnidentifiedImageError
@@ -105,6 +106,7 @@ def check(
     image_size: int | tuple[int, int] | None = None,
     decode: bool = True,
     unlabelled: str | None = None,
+    reader_options: Mapping[str, Any] | None = None,
 ) -> CheckReport:
     """Looks for everything in a dataset that could stop or spoil a training.
 
@@ -127,7 +129,7 @@ def check(
             name, and that of a configuration.
         decode: whether to read images to their end. False reads only their headers,
             which is faster and does not find files that are cut off.
-        unlabelled: of the path, as for `load`.
+        unlabelled, reader_options: of the path, as for `load`.
 
     Raises:
         FileNotFoundError: If there is nothing at the path.
@@ -150,6 +152,7 @@ def check(
         # The report says what warnings do, and more.
         with warnings.catch_warnings(action="ignore"):
             options = {"format": format, "unlabelled": unlabelled}
+            options["reader_options"] = reader_options
             dataset = load(dataset, split, on_error="skip", **options)
     report, _ = _check(dataset, config_of(dataset), decode)
     return report
@@ -195,11 +198,13 @@ def check_splits(
     image_size: int | tuple[int, int] | None = None,
     decode: bool = True,
     unlabelled: str | None = None,
+    reader_options: Mapping[str, Any] | None = None,
 ) -> dict[str, CheckReport]:
     """Checks every split of a dataset, and whether they share images.
 
     Args:
-        path, format, model, image_size, decode, unlabelled: as for `check`.
+        path, format, model, image_size, decode, unlabelled, reader_options: as for
+            `check`.
 
     Returns:
         Dict from split name to `CheckReport`. An image that is in two splits is
@@ -222,7 +227,11 @@ def check_splits(
     config_of = _config_of(model, image_size)
     with warnings.catch_warnings(action="ignore"):  # the reports say the same
         datasets = load_splits(
-            path, format=format, on_error="skip", unlabelled=unlabelled
+            path,
+            format=format,
+            on_error="skip",
+            unlabelled=unlabelled,
+            reader_options=reader_options,
         )
     train = datasets[first_to_train_on(datasets)]
     config = config_of(train)

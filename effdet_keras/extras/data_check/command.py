@@ -5,6 +5,8 @@ from __future__ import annotations
 import argparse
 import contextlib
 import sys
+from collections.abc import Mapping
+from typing import Any
 
 from effdet_keras._internal.optional_imports import keras
 from effdet_keras.cli.arguments import (
@@ -12,6 +14,7 @@ from effdet_keras.cli.arguments import (
     add_data,
     add_format,
     add_overwrite,
+    add_reader_options,
     add_unlabelled,
 )
 from effdet_keras.errors import EffDetError, require
@@ -42,6 +45,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     add_format(parser)
     add_unlabelled(parser)
+    add_reader_options(parser)
     parser.add_argument(
         "--model",
         default=_MODEL,
@@ -150,6 +154,7 @@ def run(
     split: str | None = None,
     format: str | None = None,
     unlabelled: str | None = None,
+    reader_options: Mapping[str, Any] | None = None,
     model: str = _MODEL,
     image_size: int | tuple[int, int] | None = None,
     html: str | None = None,
@@ -178,6 +183,7 @@ def run(
         rule += "the other options of `inspect`"
         require(not given, rule, options=given)
         options = {"split": split, "format": format, "unlabelled": unlabelled}
+        options["reader_options"] = reader_options
         options |= {"folds": folds, "least_suspicion": least_suspicion}
         write_suspects(data, judged, suspects, to, **options)
         return 0
@@ -211,6 +217,7 @@ def run(
         chosen = named_augmentations(augment)
         options = {"model": model, "image_size": image_size, "decode": decode}
         options |= {"format": format, "unlabelled": unlabelled}
+        options["reader_options"] = reader_options
         try:
             if split is None:
                 reports = check_splits(data, **options)

@@ -15,6 +15,8 @@ import os
 import pathlib
 import warnings
 from collections import Counter, defaultdict
+from collections.abc import Mapping
+from typing import Any
 
 import numpy as np
 
@@ -66,6 +68,7 @@ def write_suspects(
     *,
     format: str | None = None,
     unlabelled: str | None = None,
+    reader_options: Mapping[str, Any] | None = None,
     split: str | None = None,
     folds: int = 3,
     least_suspicion: float = LEAST_SUSPICION,
@@ -85,7 +88,8 @@ def write_suspects(
         out: folder to make. It appears once it is complete; the trainings are beside
             it, in a folder that ends in "_folds".
         to: "labelstudio", "cvat", "labelme" or "coco".
-        format, unlabelled, split: of `data`, as for `load`; None for all splits.
+        format, unlabelled, reader_options, split: of `data`, as for `load`; None for
+            all splits.
         folds: int, the number of detectors to train where that is needed.
         least_suspicion: float from 0 to 1, the lowest probability that an annotation is
             wrong with which it is listed; see `find_doubts`.
@@ -125,7 +129,13 @@ run...
             f"'{os.fspath(run)}' is not the folder of a run of `effdet-keras train`, "
             "whose configuration says how to train on the folds."
         )
-    splits = load_splits(data, format=format, on_error="skip", unlabelled=unlabelled)
+    splits = load_splits(
+        data,
+        format=format,
+        on_error="skip",
+        unlabelled=unlabelled,
+        reader_options=reader_options,
+    )
     if split is not None:
         check_choice("split", split, splits)
         splits = {split: splits[split]}

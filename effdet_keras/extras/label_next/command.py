@@ -3,9 +3,16 @@
 from __future__ import annotations
 
 import argparse
+from collections.abc import Mapping
+from typing import Any
 
 from effdet_keras._internal.optional_imports import keras
-from effdet_keras.cli.arguments import DATASET_FORMATS, add_batch_size, add_unlabelled
+from effdet_keras.cli.arguments import (
+    DATASET_FORMATS,
+    add_batch_size,
+    add_reader_options,
+    add_unlabelled,
+)
 
 SUMMARY = "say which images to label next, with boxes to correct in a labelling tool"
 DESCRIPTION = (
@@ -56,6 +63,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--format", choices=DATASET_FORMATS, help="the format of --labelled DATA"
     )
     add_unlabelled(parser)
+    add_reader_options(parser)
     parser.add_argument(
         "--score-threshold",
         type=_score,
@@ -91,6 +99,7 @@ def run(
     labelled: str | None = None,
     format: str | None = None,
     unlabelled: str | None = None,
+    reader_options: Mapping[str, Any] | None = None,
     score_threshold: float | str = 0.3,
     batch_size: int = 8,
     address: str | None = None,
@@ -108,6 +117,7 @@ def run(
         labelled=labelled,
         format=format,
         unlabelled=unlabelled,
+        reader_options=reader_options,
         score_threshold=score_threshold,
         batch_size=batch_size,
         address=address,

@@ -8,7 +8,7 @@ import io
 import os
 import pathlib
 import warnings
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -68,6 +68,7 @@ def label_next(
     labelled: str | os.PathLike | None = None,
     format: str | None = None,
     unlabelled: str | None = None,
+    reader_options: Mapping[str, Any] | None = None,
     score_threshold: ScoreThreshold = 0.3,
     batch_size: int = 8,
     address: str | None = None,
@@ -89,7 +90,7 @@ def label_next(
             What cannot be read of it is left out, with a warning. None is the data of
             the run, where `model` is one and its data is there.
         format: of `labelled`, where it holds several.
-        unlabelled: of `labelled`, as for `ek.data.load`.
+        unlabelled, reader_options: of `labelled`, as for `ek.data.load`.
         score_threshold: see `Predictor.detect`: of the boxes that are written.
         batch_size: int, images at once.
         address: text before the name of each image in tasks of Label Studio, such as
@@ -120,7 +121,8 @@ def label_next(
             f"'{out}' is there already. Give the path of a new folder."
         )
     paths = _find_images(local_path(images, "`images`"))
-    records = _labelled_records(model, labelled, format, unlabelled)
+    how = {"unlabelled": unlabelled, "reader_options": reader_options}
+    records = _labelled_records(model, labelled, {"format": format, **how})
     predictor = model if isinstance(model, Predictor) else open_any_model(str(model))
     rule = ScoreRule(predictor.detector, score_threshold, False)
     paths = _without_labelled(paths, records)
@@ -187,17 +189,19 @@ def _find_images(folder):
     return paths
 
 
-def _labelled_records(model, labelled, format, unlabelled):
+def _labelled_records(model, labelled, options):
     """The records that are labelled: of a dataset, or of the data of a run."""
     if labelled is not None:
-        return _records_of(labelled, format, unlabelled)
+        return _records_of(labelled, **options)
     if not isinstance(model, Predictor):
         folder = pathlib.Path(model)
         if folder.is_dir() and RunFolder(folder).has_run:
             run = RunFolder(folder).read_configuration()
             if run.data is not None:
                 try:
-                    return _records_of(run.data, run.format, run.unlabelled)
+                    names = ("format", "unlabelled", "reader_options")
+                    options = {name: getattr(run, name) for name in names}
+                    return _records_of(run.data, **options)
                 except (EffDetError, OSError) as error:
                     warnings.warn(
                         f"The data of the run cannot be read ({error}).", stacklevel=3
@@ -209,8 +213,8 @@ def _labelled_records(model, labelled, format, unlabelled):
     return []
 
 
-def _records_of(data, format, unlabelled):
-    splits = load_splits(data, format=format, on_error="skip", unlabelled=unlabelled)
+def _records_of(data, **options):
+    splits = load_splits(data, on_error="skip", **options)
     # Those without boxes, too: somebody looked, and found nothing.
     return [record for dataset in splits.values() for record in dataset.records]
 

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import argparse
 import warnings
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 from effdet_keras._internal.optional_imports import keras
 from effdet_keras.cli.arguments import (
     OneOrTwo,
     add_data,
     add_format,
+    add_reader_options,
     add_settings,
     add_unlabelled,
 )
@@ -41,6 +43,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     add_format(parser)
     add_unlabelled(parser)
+    add_reader_options(parser)
     parser.add_argument(
         "--model",
         metavar="NAME",
@@ -93,6 +96,7 @@ def run(
     split: str | None = None,
     format: str | None = None,
     unlabelled: str | None = None,
+    reader_options: Mapping[str, Any] | None = None,
     model: str | None = None,
     image_size: int | tuple[int, int] | None = None,
     settings: Sequence[str] = (),
@@ -122,7 +126,8 @@ def run(
     if archive is not None:
         tested = EfficientDet.from_archive(archive)
         has_segmentation = tested.config.has_segmentation
-    dataset = _read(data, split, format, unlabelled, has_segmentation)
+    how = {"unlabelled": unlabelled, "reader_options": reader_options}
+    dataset = _read(data, split, format, has_segmentation, how)
     if archive is None:  # as a run would make it for this dataset
         if not training:
             fields.setdefault("weights", None)
@@ -138,7 +143,7 @@ def run(
     return 0 if report.ok else 1
 
 
-def _read(data, split, format, unlabelled, masks):
+def _read(data, split, format, masks, how):
     """The images to test with; the stages say what is wrong with them."""
     from effdet_keras.data.any_format import load_splits
     from effdet_keras.data.find_dataset import find
@@ -146,10 +151,10 @@ def _read(data, split, format, unlabelled, masks):
     from effdet_keras.data.known_formats import FORMATS
 
     with warnings.catch_warnings(action="ignore"):
-        masks = masks and FORMATS[find(data, format).format].has_masks
-        options = {"format": format, "unlabelled": unlabelled, "masks": masks}
+        found = find(data, format, how["reader_options"])
+        options = {"masks": masks and FORMATS[found.format].has_masks, **how}
         # All splits, so that labels are those of a training on all of it.
-        splits = load_splits(data, on_error="skip", **options)
+        splits = load_splits(data, format=format, on_error="skip", **options)
     if split is None and len(splits) > 1:
         split = "train"
     return splits[chosen_split(splits, split, data)]

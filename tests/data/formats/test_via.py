@@ -8,6 +8,7 @@ from support.small_datasets import save_image
 
 from effdet_keras import data
 from effdet_keras.data import from_via, load_splits
+from effdet_keras.data.any_format import load_each
 from effdet_keras.data.formats.via import via_readers
 from effdet_keras.data.record import load_mask
 
@@ -166,8 +167,17 @@ def test_of_several_attributes_the_usual_name_is_the_class(write):
     folder = write(images(region(RECT, quality="good", breed="cat")))
     with pytest.raises(ValueError, match=r"from_via\(path, class_attribute='breed'\)"):
         data.load(folder)
-    options = {"class_attribute": "breed"}
-    assert data.load(folder, reader_options=options).class_names == ("cat",)
+    options = {"reader_options": {"class_attribute": "breed"}}
+    assert data.load(folder, **options).class_names == ("cat",)
+    assert load_each({"train": folder}, **options)["train"].class_names == ("cat",)
+
+
+def test_the_name_of_an_attribute_may_be_pasted_into_a_shell(write):
+    folder = write(images(region(RECT, **{"dog's breed": "cat", "a good one": "yes"})))
+    with pytest.raises(
+        ValueError, match=r"in a shell `--reader-option 'class_attribute=a good one'`"
+    ):
+        data.load(folder)
 
 
 def test_regions_without_attributes_are_one_class_and_it_is_said(write):

@@ -277,7 +277,7 @@ def test_the_commands_of_the_page_write_the_table_in_all_its_forms(
     [
         (["pets.onnx", "DATA"], "DATA and --targets go together"),
         (["pets.onnx", "--targets", "all"], "DATA and --targets go together"),
-        (["pets.onnx", "--out", "x"], "--unlabelled and --skip-errors are for DATA"),
+        (["pets.onnx", "--out", "x"], "--skip-errors and --reader-option are for DATA"),
         (
             ["pets.keras", "DATA", "--targets", "all", "--batch-size", "8"],
             "--precision are for a model alone",
