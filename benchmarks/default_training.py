@@ -1,4 +1,4 @@
-"""What benchmarks of whole trainings share: a new Lite0, epochs, CPU seconds."""
+"""What benchmarks of whole trainings share: a new model, epochs, CPU seconds."""
 
 import os
 
@@ -7,18 +7,19 @@ import keras
 import effdet_keras as ek
 
 
-def new_model(train, seed, image_size=None):
-    """A Lite0 from an ImageNet backbone, with all that fits `train`; not compiled.
+def new_model(train, seed, image_size=None, preset="efficientdet-lite0"):
+    """A model from an ImageNet backbone, with all that fits `train`; not compiled.
 
     Args:
         train: `DetectionDataset`.
         seed: int, set for all random numbers.
         image_size: of the input; None is the one that fits the boxes.
+        preset: string, its name.
     """
     keras.utils.clear_session()
     keras.utils.set_random_seed(seed)
     return ek.EfficientDet.from_preset(
-        "efficientdet-lite0",
+        preset,
         "imagenet",
         dataset=train,
         image_size=image_size or "auto",

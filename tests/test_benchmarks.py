@@ -227,6 +227,17 @@ def test_each_training_of_a_seed_is_judged_with_several_weights():
 
 
 @pytest.mark.slow
+def test_each_preset_trains_for_the_same_minutes():
+    options = ["--models", "lite0:64", "lite1:64", "--minutes", "0.0001"]
+    output = printed("preset_by_minutes.py", "blood-cells", *options)
+    lines = cases_in(output)
+    assert [line["model"] for line in lines] == ["lite0:64", "lite1:64"]
+    for line in lines:
+        assert line["epochs"] == 1 and line["steps"] > 1
+        assert line["image_size"] == [64, 64] and line["cpu_minutes"] > 0
+
+
+@pytest.mark.slow
 def test_rare_classes_are_judged_beside_the_others(tmp_path):
     write_shapes(tmp_path, num_train=40, num_valid=4)
     options = ["--steps", "2", "--image-size", "64", "64", "--kinds", "none", "both"]
