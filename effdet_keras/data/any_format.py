@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from effdet_keras._internal.number_ranges import check_number, check_whole_number
+from effdet_keras._internal.whole_files import is_remote
 from effdet_keras.data.dataset import DetectionDataset, count_of
 from effdet_keras.data.find_dataset import find
 from effdet_keras.data.formats.dataset_files import (
@@ -17,7 +18,8 @@ from effdet_keras.data.formats.dataset_files import (
 )
 from effdet_keras.data.formats.image_paths import dataset_root
 from effdet_keras.data.formats.label_map import ClassNames
-from effdet_keras.data.formats.reading import chosen_split
+from effdet_keras.data.formats.reading import NoClassError, chosen_split
+from effdet_keras.data.formats.unknown import describe_other_files
 from effdet_keras.data.known_formats import FORMATS, collector_off, read_splits
 from effdet_keras.data.problems import MissingImageError
 from effdet_keras.data.split_notes import (
@@ -48,7 +50,7 @@ def load(
 
     Prints one line that says which format was found. What each may look like is said at
     its reader, such as `from_coco`. A dataset in a folder below is found as well, up to
-    four folders down, if there is one; of several the error names each. Where several
+    eight folders down, if there is one; of several the error names each. Where several
     formats hold the same images, one is read, and the line says which one and how the
     others differ. Hidden files and folders, those of models, caches and environments do
     not count. Images that are not where an annotation file says are looked for below
@@ -324,6 +326,11 @@ def _read(found, splits, class_names, on_error, masks, unlabelled=None):
         readers = {split: found.readers[split] for split in splits}
         try:
             datasets = read_splits(readers, **options)
+        except NoClassError as error:
+            other = "" if is_remote(found.root) else describe_other_files(found.root)
+            if not other:
+                raise
+            raise NoClassError(f"{error}. {other}") from error
         except FileNotFoundError as error:
             lines = others_than(found)
             if not isinstance(error, MissingImageError):  # which names archives itself

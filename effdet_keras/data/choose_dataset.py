@@ -16,10 +16,15 @@ import numpy as np
 from effdet_keras._internal.whole_files import is_remote
 from effdet_keras.data.dataset import count_of
 from effdet_keras.data.formats.dataset_files import DEPTH, role_of_split, splits_of_role
-from effdet_keras.data.formats.image_paths import dataset_root
+from effdet_keras.data.formats.image_paths import ANNOTATION_FOLDERS, dataset_root
 from effdet_keras.data.formats.reading import NoClassError
 from effdet_keras.data.formats.unknown import describe_other_files
-from effdet_keras.data.known_formats import FORMATS, Source, collector_off
+from effdet_keras.data.known_formats import (
+    FORMATS,
+    WITH_ONE_FILE,
+    Source,
+    collector_off,
+)
 from effdet_keras.data.near_duplicates import hash_images
 from effdet_keras.data.problems import KINDS, Severity
 from effdet_keras.data.record import Record, count_unusable
@@ -73,19 +78,22 @@ def choose(found: list[Source], inner: list[Source], path: Any) -> Source:
     """Of several datasets the one to read, where all hold the same images.
 
     Those inside of others count where the others cannot be read, or where they have the
-    same images and are divided.
+    same images and are divided, or all of them and more.
     """
     contents, unread = _read_all(found)
-    contents += _divided_in(contents, inner) if contents else _read_all(inner)[0]
+    if contents:
+        contents += _divided_in(contents, inner) or _fuller_in(contents, inner)
+    else:
+        contents = _read_all(inner)[0]
     without_package = [s for s, error in unread if isinstance(error, ImportError)]
     if without_package and not any(content.num_boxes for content in contents):
         return without_package[0]  # whose reader says what to install
-    unread_notes = "".join(_note_of_unread(*pair) for pair in unread)
     told = tuple(source for source, _ in unread)
     if len(contents) == 1:
         (content,) = contents
+        notes = "".join(_note_of_unread(content.source, *pair) for pair in unread)
         return dataclasses.replace(
-            content.source, readers=content.readers, note=unread_notes, others=told
+            content.source, readers=content.readers, note=notes, others=told
         )
     if not contents and len(found) == 1:
         return found[0]  # whose reader says why it cannot be read
@@ -103,11 +111,11 @@ def choose(found: list[Source], inner: list[Source], path: Any) -> Source:
         notes += f"\n  and in {len(others) - SHOWN} more, which are not read"
     notes += "".join(
         f"\n  {str(c.source.path)!r} is {c.source.described} as well, of other "
-        f"images, which is not read: {c.counted}. Pass format={c.source.format!r} "
-        "(--format) or its folder for that."
+        f"images, which is not read: {c.counted}. "
+        f"{_how_to_read(first.source, c.source)} for that."
         for c in aside[:SHOWN]
     )
-    notes += unread_notes
+    notes += "".join(_note_of_unread(first.source, *pair) for pair in unread)
     others = (*told, *(content.source for content in (*others, *aside)))
     return dataclasses.replace(
         first.source, readers=first.readers, note=notes, others=others
@@ -130,6 +138,37 @@ def _divided_in(contents, inner):
     pairs = itertools.combinations(same, 2)
     are_parts = len(contents) == 1 and not all(_is_same(*pair) for pair in pairs)
     return [] if are_parts else same
+
+
+def _fuller_in(contents, inner):
+    """Those of the datasets inside of others that have all of their images, and more.
+
+    As where a few images were annotated first, and all of them in a folder later.
+    """
+    wholes = {c.source.format: c for c in contents if not is_divided(c.source)}
+    sources = [s for s in inner if s.format in wholes and not is_divided(s)]
+    pairs = [(wholes[c.source.format], c) for c in _read_all(sources)[0]]
+    return [
+        other
+        for whole, other in pairs
+        if whole.boxes_of.keys() < other.boxes_of.keys()
+        and all(_is_one_image(name, whole, other) for name in whole.boxes_of)
+        and other.num_usable >= whole.num_usable
+        and (other.is_sound or not whole.is_sound)
+        and _are_apart(whole, other)
+    ]
+
+
+def _are_apart(whole, other):
+    """Whether a dataset is another than the folder of the images of one around it.
+
+    The reader of a format with a file for each image has looked into that folder.
+    """
+    if whole.source.format in WITH_ONE_FILE:
+        return True
+    inner = os.path.realpath(other.source.path) + os.sep
+    files = itertools.chain(*whole.files_of.values())
+    return not any(os.path.realpath(file).startswith(inner) for file in files)
 
 
 def _sort_by_worth(contents, sources):
@@ -191,10 +230,16 @@ def _set_aside(contents, path):
         Two lists. The second is empty unless all of the first have the same images.
     """
 
+    places = {content.place for content in contents}
+
     def is_minor(content):
-        roles = {role_of_split(name) for name in content.source.readers}
-        depth = len(content.source.path.parts) - len(path.parts)
-        return roles == {"test"} or depth >= DEPTH
+        source = content.source
+        roles = {role_of_split(name) for name in source.readers}
+        depth = len(source.path.parts) - len(path.parts)
+        # In `annotations`, beside a file of the same format.
+        is_beside = (source.format, source.path.parent) in places
+        is_inner = source.path.name.lower() in ANNOTATION_FOLDERS and is_beside
+        return roles == {"test"} or depth >= DEPTH or is_inner
 
     first = next((c for c in contents if not is_minor(c)), None)
     if first is None:
@@ -391,9 +436,16 @@ def _note_of_other(chosen, other):
     names = sorted(chosen.boxes_of.keys() | other.boxes_of.keys())
     pairs = ((n, chosen.boxes_of.get(n), other.boxes_of.get(n)) for n in names)
     different = [pair for pair in pairs if pair[1] != pair[2]]
-    cure = f"Pass format={other.source.format!r} (--format) or its folder for that"
+    cure = f"{_how_to_read(chosen.source, other.source)} for that"
     if chosen.place == other.place:  # the folders of splits in it are read
         cure = "Move these folders away to read that"
+    elif (
+        chosen.source.format == other.source.format
+        and other.source.path in chosen.source.path.parents
+    ):
+        cure = f"Move {str(chosen.source.path)!r} away to read that"
+        if other.source.format in WITH_ONE_FILE:
+            cure = "Pass its file for that"
     if not different:
         moved = [name for name in chosen.means_of if _is_elsewhere(name, chosen, other)]
         if not moved:
@@ -460,12 +512,17 @@ def _describe_mean(box_xywh):
     return f"left {left:.0f}, top {top:.0f}, width {width:.0f}, height {height:.0f}"
 
 
-def _note_of_unread(source, error):
+def _how_to_read(chosen, other):
+    """What to pass to read another source in place of the one that was chosen."""
+    if other.format == chosen.format:
+        return "Pass its folder"
+    return f"Pass format={other.format!r} (--format) or its folder"
+
+
+def _note_of_unread(chosen, source, error):
     """A line that says what was found as well, but cannot be read."""
-    reason = (
-        "none of its images is there, or it is damaged. Pass "
-        f"format={source.format!r} (--format) to see why."
-    )
+    cure = _how_to_read(chosen, source)
+    reason = f"none of its images is there, or it is damaged. {cure} to see why."
     if isinstance(error, ImportError):
         reason = str(error)
     line = f"{str(source.path)!r} is {source.described} as well, which is not read"
@@ -496,5 +553,7 @@ def _describe(content, contents, path):
     line += "" if owner is None else f", those of {str(owner.source.path)!r}"
     line += "" if content.is_sound else ", without what cannot be read"
     if source.path == path and len({c.source.path for c in contents}) > 1:
+        if sum(c.source.format == source.format for c in contents) > 1:
+            return f"{line} (pass its file for that)"
         line += f" (pass format={source.format!r}, --format, for that)"
     return line

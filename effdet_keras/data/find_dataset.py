@@ -22,13 +22,16 @@ from effdet_keras.data.choose_dataset import (
     is_divided,
 )
 from effdet_keras.data.dataset import count_of
+from effdet_keras.data.formats.annotation_files import annotation_folders
 from effdet_keras.data.formats.dataset_files import (
+    DEEPEST,
     DEPTH,
     NO_DATA_FOLDERS,
     listing_once,
     names_in,
     role_of_split,
     split_folders,
+    visible_files,
     visible_folders,
     walk,
 )
@@ -39,10 +42,16 @@ from effdet_keras.data.formats.unknown import (
     describe_unknown_files,
 )
 from effdet_keras.data.formats.yolo_layout import find_layout
-from effdet_keras.data.known_formats import FORMATS, Source, read_splits
+from effdet_keras.data.known_formats import (
+    FORMATS,
+    WITH_ONE_FILE,
+    Source,
+    read_splits,
+)
 from effdet_keras.errors import InvalidValueError, check_choice, require
 from effdet_keras.images import IMAGE_SUFFIXES
 
+_SUFFIXES = (".json", ".csv", ".xml")  # of files of annotations
 _MAX_FOLDERS = 500  # looked into, of a tree that may have thousands
 
 
@@ -94,6 +103,7 @@ def find(
             notes += notes_below
         if not found:
             raise InvalidValueError(_describe_unknown(path, formats, notes))
+        found += [other for source in found for other in _find_older(source)]
         inner = _find_inside(found, formats) if path.is_dir() else []
     found = [dataclasses.replace(source, root=path) for source in found]
     inner = [dataclasses.replace(source, root=path) for source in inner]
@@ -168,6 +178,21 @@ def _find_inside(found, formats):
     return [*itertools.chain(*map(_find_in_splits, found)), *inner]
 
 
+def _find_older(source):
+    """The dataset of a folder such as `annotations`, beside files of its format.
+
+    A reader takes the files of one of the two alone.
+    """
+    place = source.path
+    if source.format not in WITH_ONE_FILE or not place.is_dir():
+        return []
+    folders = annotation_folders(place)
+    readers = FORMATS[source.format].readers
+    if not folders or not any(map(readers, visible_files(place, *_SUFFIXES))):
+        return []
+    return [s for folder in folders for s in _find_own(folder, [source.format])[0]]
+
+
 def _find_in_splits(source):
     """The dataset of the folders of splits, beside annotations without splits.
 
@@ -222,7 +247,7 @@ def find_in(path: Any, formats: list[str]) -> tuple[list[Source], list[str]]:
             if len(source.readers) == 1:
                 (readers[source.format][split],) = source.readers.values()
         if not inner and not any(split in source.readers for source in found):
-            for format, read in _find_parts(folder, formats).items():
+            for format, read in _find_parts(split, folder, formats).items():
                 readers[format][split] = read
     # A format that reads folders of splits itself lacks those in folders again.
     for i, source in enumerate(found):
@@ -251,14 +276,17 @@ def _named_by_folder(source, folders):
     return dataclasses.replace(source, path=folder)
 
 
-def _find_parts(folder, formats):
-    """A reader for each format in which the folders in a folder are one split.
+def _find_parts(split, folder, formats):
+    """A reader for each format in which the folders of a split are together that split.
 
     Every folder with images is one of that format, without splits. YOLO's own reader
     knows such folders: the numbers of its classes may be those of each.
     """
     places = visible_folders(folder)
     if len(places) > _MAX_FOLDERS:  # of classes, as for classification
+        return {}
+    # Of a program's own tests, in `test/training`, which are no split.
+    if {role_of_split(name) for name in split_folders(folder)} - {role_of_split(split)}:
         return {}
     formats = [name for name in formats if name != "yolo"]
     with_images, parts = set(), collections.defaultdict(dict)
@@ -324,12 +352,15 @@ def find_below(
 ) -> tuple[list[Source], list[str]]:
     """The datasets in the folders below a folder, none of them inside another.
 
+    Far down it looks only where there is none above.
     Those in folders of models, caches and the like count if there are no others, and
     `everywhere` says so.
     """
     found, notes, left_out, count = [], [], [], 0
     level = [path]
-    for _ in range(DEPTH):
+    for depth in range(DEEPEST):
+        if found and depth >= DEPTH:
+            break
         inner = [folder for place in level for folder in _folders_of(place)]
         left_out += [
             folder for folder in inner if folder.name.lower() in NO_DATA_FOLDERS
@@ -348,9 +379,7 @@ def find_below(
         return found, notes
     for folder in left_out[:_MAX_FOLDERS]:  # a dataset that is nowhere else
         own, _ = find_in(folder, formats)
-        inner = [] if own else _folders_of(folder)
-        found += own
-        found += [source for place in inner for source in find_in(place, formats)[0]]
+        found += own or find_below(folder, formats, everywhere=False)[0]
     return found, notes
 
 
@@ -365,7 +394,7 @@ def count_images(path: Any) -> int:
     """The number of images in a folder and in those below it."""
     return sum(
         name.lower().endswith(IMAGE_SUFFIXES)
-        for _, _, names in walk(path, depth=DEPTH)
+        for _, _, names in walk(path, depth=DEEPEST)
         for name in names
     )
 

@@ -95,6 +95,10 @@ FORMATS = {
 }
 
 
+# Those with all annotations of a split in one file.
+WITH_ONE_FILE = frozenset({"coco", "csv", "cvat", "via", "label_studio", "create_ml"})
+
+
 @dataclasses.dataclass(frozen=True)
 class Source:
     """A dataset that was found, and what reads each of its splits."""

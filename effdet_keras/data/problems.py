@@ -175,6 +175,11 @@ class Problems:
         self.add(kind, file, detail)
         self._notes.append(self._found[-1])
 
+    @property
+    def are_skipped(self) -> bool:
+        """Whether what is wrong is left out, and not refused."""
+        return self._on_error == "skip"
+
     def has(self, kind: str) -> bool:
         """Whether a problem of a kind was found."""
         return any(problem.kind == kind for problem in self._found)

@@ -731,7 +731,7 @@ def test_a_list_of_images_whose_txt_files_are_beside_copies(tmp_path):
     names, said = loaded(tmp_path)
     assert names == {"train": ["a.jpg", "b.jpg"], "valid": ["c.jpg"]}
     (valid,) = load(tmp_path, "valid").records
-    assert len(valid.labels) == 1 and "copies are read that have one beside" in said
+    assert len(valid.labels) == 1 and "copies are read that have one, such as" in said
     put(tmp_path, "test/c.jpg", color="white")  # another image is no copy
     (valid,) = load(tmp_path, "valid").records
     assert len(valid.labels) == 0

@@ -51,7 +51,8 @@ def read_json(path: Any, reader: str) -> Any:
             return json.loads(copy.read_bytes().removeprefix(b"\xef\xbb\xbf"))
         except ValueError as error:
             raise InvalidValueError(
-                f"`{reader}` expects a json file. Received: {str(path)!r} ({error})"
+                f"`{reader}` expects a json file, and {str(path)!r} is no valid json: "
+                f"{error}. Repair that place, such as a comma before a bracket"
             ) from error
 
 

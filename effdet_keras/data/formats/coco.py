@@ -20,7 +20,7 @@ from effdet_keras._internal.remote_path import (
     path_of,
 )
 from effdet_keras._internal.whole_files import atomic_folder, is_remote
-from effdet_keras.data.dataset import DetectionDataset, check_class_names
+from effdet_keras.data.dataset import DetectionDataset, check_class_names, count_of
 from effdet_keras.data.formats import reading, writing
 from effdet_keras.data.formats.annotation_files import head_of
 from effdet_keras.data.formats.coco_merge import id_key, merge_contents
@@ -45,7 +45,7 @@ from effdet_keras.data.problems import Problems
 from effdet_keras.data.record import load_mask, shape_as_coco
 from effdet_keras.data.shared_images import is_copy
 from effdet_keras.errors import InvalidValueError
-from effdet_keras.images import read_image_size
+from effdet_keras.images import IMAGE_SUFFIXES, read_image_size
 
 
 def from_coco(
@@ -169,11 +169,21 @@ def _find_image_dir(annotations, images, problems):
         folder = _folder_among_alike(folder, path, images)
     if folder is None:
         folder = reading.image_folder_around(path, split, names, _path_in, problems)
-    if folder is None and names and not any(find_moved(_first(names), path)[0]):
+    are_sought = folder is None and names and not problems.are_skipped
+    if are_sought and not any(find_moved(_first(names), path)[0]):
         text = (
             f"`from_coco` found no folder with the images of {os.fspath(path)!r}, such "
-            f"as {names[0]!r}. Put them into its folder, or into `images` beside it; "
-            "or pass `image_dir` to `from_coco`"
+            f"as {names[0]!r}"
+        )
+        others = visible_files(path.parent, *IMAGE_SUFFIXES)
+        if others:
+            count = count_of(len(others), "other image")
+            text += f". Its folder has {count}, such as {others[0].name!r}: it may be "
+            text += "the file of another split"
+        text += (
+            ". Put them into its folder, or into `images` beside it; or pass "
+            '`image_dir` to `from_coco`; or on_error="skip" (--skip-errors) to leave '
+            "it out"
         )
         (same,) = images_called(names[:1], path)
         if len(same) > 1:
@@ -510,7 +520,8 @@ def _read_json(annotations):
             content = json.loads(path.read_bytes())
         except ValueError as error:
             raise InvalidValueError(
-                f"`from_coco` expects a json file. Received: {source!r} ({error})"
+                f"`from_coco` expects a json file, and {source!r} is no valid json: "
+                f"{error}. Repair that place, such as a comma before a bracket"
             ) from error
         return _checked_json(content, source)
 

@@ -331,7 +331,8 @@ def _splits_of(rows):
 _COLUMNS = {  # each column of the Object Detection API, and what others call it
     "filename": (
         "filename file_name image image_path image_name image_file img img_path "
-        "img_name path file_path filepath file imagename image_id imageid id name"
+        "img_name path file_path filepath file files imagename image_id imageid id "
+        "name"
     ),
     "class": (
         "class label class_name label_name classname labelname class_label category "
@@ -461,6 +462,8 @@ def _encoding_of(path):
 
 def _format_of(lines, path):
     """What makes a `_Row` of cells, or says what is wrong; and if there is a header."""
+    if not lines and path.stem == _ROBOFLOW:  # whose images are all without objects
+        return _read_retinanet, False
     first = lines[0][1] if lines else [""]
     places = _columns_of(first)
     if places is not None:

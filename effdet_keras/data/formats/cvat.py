@@ -51,6 +51,7 @@ _OTHER_LABELS = ("tag", "points", "polyline", "cuboid", "skeleton")
 _ROOT = re.compile(
     rb"(?:\xef\xbb\xbf)?\s*(?:<!--.*?-->\s*|<[?!][^>]*>\s*)*<annotations\b", re.DOTALL
 )
+_VOC_OBJECT = re.compile(rb"<bndbox>|<filename>")  # some VOC files have this root
 _IMAGE = re.compile(rb"<image\b[^>]*>")
 _SUBSET = re.compile(rb'\bsubset="([^"]*)"')
 _TASK_SUBSET = re.compile(rb"<subset>([^<]*)</subset>")
@@ -149,7 +150,8 @@ def cvat_readers(path: Any) -> dict[str, Callable]:
 
 def is_cvat(path: Any) -> bool:
     """Whether an xml file begins as those of CVAT do; VOC's have one `annotation`."""
-    return _ROOT.match(head_of(path, 4096)) is not None
+    head = head_of(path, 4096)
+    return _ROOT.match(head) is not None and not _VOC_OBJECT.search(head)
 
 
 def _subsets_of(path):

@@ -29,6 +29,7 @@ NO_DATA_FOLDERS = frozenset(
     """.split()
 )
 DEPTH = 4  # folders below the one that is named, in which a dataset is looked for
+DEEPEST = 8  # where there is none above
 
 
 def is_visible(name: str) -> bool:

@@ -385,7 +385,9 @@ def _encoded_shapes(record):
 
 def tfrecord_readers(path):
     """Finds TFRecord files: dict from split to the function that reads it."""
-    if path.is_file():
+    if path.is_file() and path.name in _SAMPLES:  # which is meant, if it is named
+        splits = {reading.ONE_SPLIT: [str(path)]}
+    elif path.is_file():
         splits = tfrecord_splits(path.parent)
         splits = {k: [str(path)] for k, files in splits.items() if str(path) in files}
     else:  # those in a folder below may be one of several datasets there

@@ -13,6 +13,7 @@ from effdet_keras.data.formats.annotation_files import head_of
 from effdet_keras.data.formats.csv import read_lines
 from effdet_keras.data.formats.dataset_files import (
     ARCHIVES,
+    DEEPEST,
     NO_DATA_FOLDERS,
     names_in,
     walk,
@@ -21,7 +22,6 @@ from effdet_keras.data.formats.image_paths import ANNOTATION_FOLDERS
 from effdet_keras.images import IMAGE_SUFFIXES, LFS_CURE, is_lfs_pointer
 
 _SHOWN = 3  # files of a folder
-_DEPTH = 4  # folders below the one that is described
 _MOST_KEYS = 8
 # In the name of a file of annotations, and hardly in that of a package or a program.
 _LIKELY = re.compile(
@@ -42,6 +42,7 @@ _KNOWN_KEYS = {
     "Ground Truth": "source-ref",
 }
 # Keys of the json files of tools that are not read, and what people call these tools.
+_SUPERVISELY = {"description", "tags", "size", "objects"}
 _OTHER_TOOLS = {
     ("Labeled Data", "Label"): "Labelbox",
     ("data_row", "projects"): "Labelbox",
@@ -68,7 +69,7 @@ def describe_unknown_files(path: Any) -> str:
     """Says which keys, columns or tags the files have that no reader knows.
 
     Args:
-        path: file, or folder whose files are meant, and those up to four folders down.
+        path: file, or folder whose files are meant, and those up to eight folders down.
 
     Returns:
         A sentence for each of the three files that are most likely annotations, and
@@ -103,7 +104,7 @@ def _likely_files(folder):
     before those of folders below.
     """
     found = []
-    for place, folders, names in walk(folder, depth=_DEPTH):
+    for place, folders, names in walk(folder, depth=DEEPEST):
         folders[:] = [name for name in folders if name.lower() not in NO_DATA_FOLDERS]
         found += [place / n for n in names if n.lower().endswith(tuple(_DESCRIBE))]
 
@@ -138,6 +139,10 @@ def _describe_json(file):
         for keys, tool in _OTHER_TOOLS.items():
             if content.keys() >= set(keys):
                 return f"is of {tool}, which can export COCO json: use that", known
+        if content.keys() >= _SUPERVISELY:
+            return (
+                "is of Supervisely: that of img/a.jpg has to be called ann/a.jpg.json"
+            ), known
         return f"is {each}objects with the keys {_listed(content)}", known
     return f"is {each}{reprlib.repr(content)}", known
 
@@ -207,7 +212,7 @@ def describe_other_files(path: Any) -> str:
         cure = _cure_of(path)
         return "" if cure is None else f"{str(path)!r} {cure}"
     first, count = {}, 0
-    for place, _, names in walk(path, depth=_DEPTH):
+    for place, _, names in walk(path, depth=DEEPEST):
         if hidden := _hidden_annotations(place):
             first.setdefault(_HIDDEN, place / hidden[0])
         for name in names:

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import codecs
 import collections
+import dataclasses
 import functools
 import json
+import math
 import os
 import pathlib
 import re
 import xml.etree.ElementTree
 from collections.abc import Mapping
+from typing import Any
 
 import numpy as np
 
@@ -19,6 +22,13 @@ from effdet_keras._internal.whole_files import atomic_folder, is_remote
 from effdet_keras._internal.yaml_text import read_text
 from effdet_keras.data.dataset import DetectionDataset, count_of
 from effdet_keras.data.formats import reading, writing
+from effdet_keras.data.formats.annotation_files import (
+    corners_of,
+    hull_box,
+    note_rotated,
+    numbers_of,
+    turned_corners,
+)
 from effdet_keras.data.formats.dataset_files import (
     first_to_train_on,
     role_of_split,
@@ -138,18 +148,10 @@ def from_voc(
     named = (pair for pair in listed if not keys.isdisjoint(pair[1]))
     image_dir, images = next(named, (places[0], {}))
     shift = 1.0 if one_based else 0.0
-    found = for_each(
-        lambda name: _read_xml(
-            files[name],
-            name,
-            image_dir,
-            images,
-            shift,
-            problems,
-        ),
-        names,
-    )
+    reader = _XmlReader(image_dir, images, shift, problems)
+    found = for_each(lambda name: reader.read(files[name], name), names)
     found = [image for images in found for image in images]
+    note_rotated(problems, folder.name, reader.rotated)
     known = sorted({name for image in found for name in image.classes})
     classes = reading.named_classes(known, class_names)
     return reading.make_dataset(found, classes, problems, source=folder)
@@ -509,76 +511,116 @@ def write_voc(
 _CORNERS = ("xmin", "ymin", "xmax", "ymax")
 
 
-def _read_xml(path, name, image_dir, images, shift, problems):
-    """What a file says of its image, or images; no more than a problem if nothing."""
-    try:
-        root = _parse(path.read_bytes())
-        items = _annotations(root)
-    except (ValueError, OSError) as error:
-        problems.add("unreadable annotation", path.name, str(error))
-        return []
-    if len(items) == 1:
-        image = images.get(f"{path.parent.name}/{path.stem}", images.get(name))
-        return [_read_item(items[0], path, image, name, image_dir, shift, problems)]
-    found = []
-    for item in items:  # several images in one file: each has its own `filename`
-        name = _text(item, "filename")
-        stem = pathlib.PurePosixPath(name.replace("\\", "/")).stem
-        if not name:
-            detail = "of several <annotation> in a file each must have a `filename`"
-            problems.add("unreadable annotation", path.name, detail)
-            continue
-        image = images.get(stem)
-        found.append(_read_item(item, path, image, stem, image_dir, shift, problems))
-    return found
+@dataclasses.dataclass
+class _XmlReader:
+    """Reads xml files of one dataset."""
 
+    image_dir: Any  # where an image without a file of its name would be
+    images: Mapping[str, Any]  # the path of each, by its name without suffix
+    shift: float  # what is subtracted from left and top
+    problems: Problems
+    rotated: list[str] = dataclasses.field(default_factory=list)  # boxes, by file
 
-def _read_item(root, path, image, source_id, image_dir, shift, problems):
-    """What an `annotation` says of its image: `Found`."""
-    boxes, names, is_crowd, is_good = [], [], [], []
-    for item in root.findall("object"):
-        if not len(item):
-            problems.add("stray annotation", path.name, "an empty <object>")
-            continue
-        corners, name = _corners(item), _text(item, "name")
-        if corners is None or not name:
-            texts = [item.findtext(f"bndbox/{key}") for key in _CORNERS]
-            detail = f"a `name`, and four finite numbers {_CORNERS}, are expected. "
-            problems.add("bad box", path.name, f"{detail}Received: {name!r}, {texts}")
-            continue
-        left, top, right, bottom = corners
-        is_good.append(left < right and top < bottom)
-        if not is_good[-1]:
-            detail = "does not end behind its start: {:g}, {:g} to {:g}, {:g}"
-            problems.add("empty box", path.name, detail.format(*corners))
-        left, top = left - shift, top - shift
-        boxes.append((left, top, right - left, bottom - top))
-        names.append(name)
-        is_crowd.append(_text(item, "difficult") == "1")
-    if image is None:
-        name = _text(root, "filename").replace("\\", "/") or f"{source_id}.jpg"
-        short = image_dir / name.rpartition("/")[2]
-        image = short if is_file(short) else image_dir / name
-    sides = (_text(root, f"size/{side}") for side in ("height", "width"))
-    return reading.Found(
-        place=path.name,
-        image=image,
-        boxes=boxes,
-        classes=names,
-        source_id=source_id,
-        file_name=image.name,
-        image_size=reading.check_size(*(_whole_number(side) for side in sides)),
-        is_crowd=is_crowd,
-        is_good=is_good,
-    )
+    def read(self, path, name):
+        """What a file says of its image, or images; no more than a problem if nothing.
 
+        `name` is that of its image, where it is of one.
+        """
+        try:
+            root = _parse(path.read_bytes())
+            items = _annotations(root)
+        except (ValueError, OSError) as error:
+            self.problems.add("unreadable annotation", path.name, str(error))
+            return []
+        if len(items) == 1:
+            deep = f"{path.parent.name}/{path.stem}"
+            image = self.images.get(deep, self.images.get(name))
+            return [self._read_item(items[0], path, image, name)]
+        found = []
+        for item in items:  # several images in one file: each has its own `filename`
+            name = _text(item, "filename")
+            stem = pathlib.PurePosixPath(name.replace("\\", "/")).stem
+            if not name:
+                detail = "of several <annotation> in a file each must have a `filename`"
+                self.problems.add("unreadable annotation", path.name, detail)
+                continue
+            found.append(self._read_item(item, path, self.images.get(stem), stem))
+        return found
 
-def _corners(item):
-    try:
-        corners = [float(item.findtext(f"bndbox/{key}", "")) for key in _CORNERS]
-    except ValueError:
-        return None
-    return corners if reading.are_coordinates(np.array(corners)) else None
+    def _read_item(self, root, path, image, source_id):
+        """What an `annotation` says of its image: `Found`."""
+        boxes, names, is_crowd, is_good = [], [], [], []
+        for item in root.findall("object"):
+            if not len(item):
+                self.problems.add("stray annotation", path.name, "an empty <object>")
+                continue
+            corners, name = self._corners(item, path), _text(item, "name")
+            if corners is None or not name:
+                texts = [item.findtext(f"bndbox/{key}") for key in _CORNERS]
+                detail = f"a `name`, and four finite numbers {_CORNERS}, are expected. "
+                detail += f"Received: {name!r}, {texts}"
+                self.problems.add("bad box", path.name, detail)
+                continue
+            left, top, right, bottom = corners
+            is_good.append(left < right and top < bottom)
+            if not is_good[-1]:
+                detail = "does not end behind its start: {:g}, {:g} to {:g}, {:g}"
+                self.problems.add("empty box", path.name, detail.format(*corners))
+            left, top = left - self.shift, top - self.shift
+            boxes.append((left, top, right - left, bottom - top))
+            names.append(name)
+            is_crowd.append(_text(item, "difficult") == "1")
+        name = _text(root, "filename").replace("\\", "/")
+        sides = (_text(root, f"size/{side}") for side in ("height", "width"))
+        return reading.Found(
+            place=path.name,
+            image=(image := self._image_of(image, name, source_id)),
+            boxes=boxes,
+            classes=names,
+            source_id=source_id,
+            file_name=image.name,
+            image_size=reading.check_size(*(_whole_number(side) for side in sides)),
+            is_crowd=is_crowd,
+            is_good=is_good,
+        )
+
+    def _image_of(self, image, name, source_id):
+        """The image of a file with this `filename`, which need not be there."""
+        short = name.rpartition("/")[2]
+        if image is None:
+            name = name or f"{source_id}.jpg"
+            beside = self.image_dir / (short or name)
+            return beside if is_file(beside) else self.image_dir / name
+        # There may be a.jpg and a.png: the file says which one it is.
+        is_twin = short != image.name and pathlib.PurePath(short).stem == image.stem
+        is_twin = is_twin and short.lower().endswith(IMAGE_SUFFIXES)
+        other = image.parent / short
+        return other if is_twin and is_file(other) else image
+
+    def _corners(self, item, path):
+        """The corners of an object, counted as in a `bndbox`; None without any."""
+        try:
+            corners = [float(item.findtext(f"bndbox/{key}", "")) for key in _CORNERS]
+        except ValueError:
+            corners = self._corners_around(item.find("robndbox"), path)
+        is_known = corners and reading.are_coordinates(np.array(corners))
+        return corners if is_known else None
+
+    def _corners_around(self, box, path):
+        """The corners of the upright box around a turned one of roLabelImg, or None."""
+        if box is None:
+            return None
+        keys = ("cx", "cy", "w", "h", "angle")
+        numbers = numbers_of(box.findtext(key) for key in keys)
+        if numbers is None:
+            return None
+        x, y, width, height, radians = numbers
+        upright = corners_of(x - width / 2, y - height / 2, width, height)
+        turned = turned_corners(upright, math.degrees(radians), (x, y))
+        left, top, width, height = hull_box(turned)
+        self.rotated.append(path.name)
+        left, top = left + self.shift, top + self.shift  # it counts from 0
+        return [left, top, left + width - self.shift, top + height - self.shift]
 
 
 def _text(item, path):

@@ -31,7 +31,7 @@ from effdet_keras.data.formats.yolo_files import (
     texts_of_boxes,
 )
 from effdet_keras.data.formats.yolo_layout import find_layout
-from effdet_keras.data.formats.yolo_names import longer_list
+from effdet_keras.data.formats.yolo_names import lists_that_may_name, longer_list
 from effdet_keras.data.formats.yolo_yaml import read_yaml
 from effdet_keras.data.problems import Problems
 from effdet_keras.data.record import clip_boxes_xywh
@@ -352,6 +352,10 @@ def _note_no_names(names, source, problems):
     lists = visible_files(folder, ".yaml", ".yml", ".names", ".data")
     pointer = next((str(file) for file in lists if is_lfs_pointer(file)), None)
     cure = "Pass `class_names`, or write a classes.txt with a name in each line"
+    root = current_root(folder)
+    maybe = lists_that_may_name(dict.fromkeys((folder, root or folder)), len(names))
+    if maybe:
+        cure += f". {str(maybe[0])!r} may have them: if it has, rename it so"
     if pointer is not None:
         cure = f"{pointer!r} {LFS_CURE}"
     detail = (

@@ -10,8 +10,17 @@ from typing import Any, NamedTuple
 
 from effdet_keras._internal.whole_files import is_remote
 from effdet_keras._internal.yaml_text import read_text
-from effdet_keras.data.formats.dataset_files import NO_DATA_FOLDERS, names_in, walk
-from effdet_keras.data.formats.image_paths import find_moved, without_hash
+from effdet_keras.data.formats.dataset_files import (
+    DEPTH,
+    NO_DATA_FOLDERS,
+    names_in,
+    walk,
+)
+from effdet_keras.data.formats.image_paths import (
+    current_root,
+    find_moved,
+    without_hash,
+)
 from effdet_keras.data.formats.yolo_places import (
     Layout,
     is_missing,
@@ -117,26 +126,35 @@ def _with_labels(images, layout, problems):
     for part in (images[:LOOKED_AT], images):  # most often the first tell
         if any(find_labels(part, layout).is_there):
             return images
+    root = current_root(layout.folder) or layout.folder
+    copy_of = _copies_with_labels(images, layout, layout.folder, depth=2)
+    copy_of = copy_of or _copies_with_labels(images, layout, root, depth=DEPTH)
+    if copy_of:
+        first, copy = next(iter(copy_of.items()))
+        detail = (
+            "no image of a list has a txt file: copies are read that have one, such "
+            f"as {str(copy)!r} of {str(first)!r}"
+        )
+        problems.add("moved images", layout.folder, detail)
+    return [copy_of.get(image, image) for image in images]
+
+
+def _copies_with_labels(images, layout, root, depth):
+    """For images the only copy of each below a folder that has a txt file."""
     wanted, copies = {image.name for image in images}, collections.defaultdict(list)
-    for place, folders, names in walk(layout.folder, depth=2):
+    for place, folders, names in walk(root, depth=depth):
         folders[:] = [name for name in folders if name.lower() not in NO_DATA_FOLDERS]
-        texts = {name for name in names if name.endswith(".txt")}
-        for name in wanted.intersection(names):
+        there = wanted.intersection(names)
+        places = label_folders_of(place, layout.label_folders) if there else ()
+        texts = {text for folder, _ in places for text in names_in(folder)[1]}
+        for name in there:
             if f"{name.rpartition('.')[0]}.txt" in texts:
                 copies[name].append(place / name)
-    copy_of = {
+    return {
         image: copies[image.name][0]
         for image in images
         if len(copies[image.name]) == 1 and is_copy(image, copies[image.name][0])
     }
-    if copy_of:
-        first, copy = next(iter(copy_of.items()))
-        detail = (
-            "no image of a list has a txt file: copies are read that have one beside "
-            f"them, such as {str(copy)!r} of {str(first)!r}"
-        )
-        problems.add("moved images", layout.folder, detail)
-    return [copy_of.get(image, image) for image in images]
 
 
 class Labels(NamedTuple):

@@ -181,6 +181,8 @@ def _parts_layout(path):
         return None
     images.sort(key=lambda folder: folder.name != "images")
     folder = images[0]
+    others = [f for f in folders if f not in images and f not in labels]
+    notes += tuple(_note_of_other_pair(*pair) for pair in _count_all_pairs(others))
     inner, files = names_in(folder)
     splits = splits_in_names(inner)
     beside = [name for name in files if name.lower().endswith(IMAGE_SUFFIXES)]
@@ -203,7 +205,7 @@ def _parts_layout(path):
 def _note_of_other_pair(images, labels):
     detail = (
         f"the images of {str(images)!r} with the txt files of {str(labels)!r} are left "
-        "out: put both into a folder of their own"
+        "out: put both into a folder of their own to read them"
     )
     return ("images beside splits", str(images), detail)
 
@@ -335,13 +337,18 @@ def _flat_folders_layout(path):
     lists = [next(lists_in(folder), ((), None))[0] for folder in flat]
     if len(flat) < 2 or not go_together(lists):
         return None
-    others = [f.name for f in folders if f not in flat and has_image(f)]
-    detail = (
-        f"the folders {others} of {str(path)!r} are left out: no image there has a txt "
-        f"file beside it, as those of {flat[0].name!r} have"
-    )
-    notes = (("images without txt file", str(path), detail),) if others else ()
+    others = [f for f in folders if f not in flat and has_image(f)]
+    notes = (_note_of_unlabelled(path, others, flat[0]),) if others else ()
     return Layout(path, {reading.ONE_SPLIT: flat}, notes=notes, is_flat=True)
+
+
+def _note_of_unlabelled(path, folders, labelled):
+    names = [folder.name for folder in folders]
+    detail = (
+        f"the folders {names} of {str(path)!r} are left out: no image there has a txt "
+        f"file, as those of {labelled.name!r} have"
+    )
+    return ("images without txt file", str(path), detail)
 
 
 def _named_folders_layout(path):
@@ -359,9 +366,18 @@ def _named_folders_layout(path):
 
 def _pair_layout(path):
     """The layout of two folders whose files have the same names, or None."""
-    folders = visible_folders(path)
-    if not any(visible_files(folder, ".txt") for folder in folders):
+    counts = _count_all_pairs(visible_folders(path))
+    if not counts:
         return None
+    pairs, notes = _largest_pair(counts)
+    (folder,) = pairs
+    return Layout(path, {reading.ONE_SPLIT: [folder]}, notes=notes, label_folders=pairs)
+
+
+def _count_all_pairs(folders):
+    """How many files of boxes each two folders have, one of them for its images."""
+    if not any(visible_files(folder, ".txt") for folder in folders):
+        return {}
     names = {folder: _images_and_texts(folder) for folder in folders}
     counts = {}
     for folder, labels in itertools.permutations(folders, 2):
@@ -373,11 +389,7 @@ def _pair_layout(path):
             continue
         if are_labels([labels / f"{name}.txt" for name in sorted(same)]):
             counts[folder, labels] = len(same)
-    if not counts:
-        return None
-    pairs, notes = _largest_pair(counts)
-    (folder,) = pairs
-    return Layout(path, {reading.ONE_SPLIT: [folder]}, notes=notes, label_folders=pairs)
+    return counts
 
 
 def _largest_pair(counts):
@@ -408,13 +420,18 @@ def _inner_layout(path):
 
     So does the OIDv4 ToolKit, for each class: `Apple/a.jpg`, `Apple/Label/a.txt`.
     """
+    labelled, others = [], []
     for place, folders, files in walk(path, depth=1):
-        if not any(name.lower().endswith(IMAGE_SUFFIXES) for name in files):
-            continue
-        inner = [name for name in folders if name.lower() in LABEL_FOLDERS[:2]]
-        if any(_count_pairs(place, place / name) for name in inner):
-            return Layout(path, {reading.ONE_SPLIT: [path]})
-    return None
+        if any(name.lower().endswith(IMAGE_SUFFIXES) for name in files):
+            inner = [name for name in folders if name.lower() in LABEL_FOLDERS[:2]]
+            is_labelled = any(_count_pairs(place, place / name) for name in inner)
+            (labelled if is_labelled else others).append(place)
+    if not labelled:
+        return None
+    if path in labelled:
+        return Layout(path, {reading.ONE_SPLIT: [path]})
+    notes = (_note_of_unlabelled(path, others, labelled[0]),) if others else ()
+    return Layout(path, {reading.ONE_SPLIT: labelled}, notes=notes)
 
 
 def _scattered_layout(path):

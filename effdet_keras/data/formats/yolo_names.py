@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import collections
+import contextlib
 import itertools
 import json
 import re
@@ -27,6 +28,8 @@ from effdet_keras.errors import InvalidValueError
 from effdet_keras.images import IMAGE_SUFFIXES
 
 _LABELME = "__ignore__"  # first in LabelMe's labels.txt, whose numbers YOLO has not
+_TEXTS = (".txt", ".names", ".labels")  # of lists of names, one in each line
+_WINDOWS = "cp1252"  # the encoding of Western Europe
 _NAME_FOLDERS = (
     "",
     "labels",
@@ -77,6 +80,7 @@ def names_of_layout(
     if file is None:
         return (), {}, []
     notes = [*_note_of_beyond(file, folder), *_note_of_other_names(names, file, folder)]
+    notes += _note_of_encoding(file)
     own = _own_folders(splits, pairs)
     if all(file.parent not in f for places in own.values() for f in places):
         return names, {}, notes  # a list of all splits
@@ -137,6 +141,17 @@ def _that_differ(lists):
         for pair in itertools.combinations(lists, 2)
         if not go_together([names for names, _ in pair])
     )
+
+
+def _note_of_encoding(file):
+    """Notes, one or none, that the encoding of a list of names is only likely."""
+    if file.suffix.lower() not in _TEXTS or not _text_of(file)[1]:
+        return []
+    detail = (
+        f"{str(file)!r} is not in UTF-8, and read in the encoding {_WINDOWS}: if its "
+        "names are wrong, save it again with the encoding UTF-8"
+    )
+    return [("lists of class names", str(file.parent), detail)]
 
 
 def _note_of_beyond(file, folder):
@@ -215,6 +230,20 @@ def longer_list(folders: Iterable[Any], layout: Layout, number: float) -> Any:
     return next((file for names, file in lists if len(names) > number), None)
 
 
+_MAY_NAME = re.compile(r"class|name|categor", re.IGNORECASE)
+
+
+def lists_that_may_name(folders: Iterable[Any], count: int) -> list[Any]:
+    """The txt files that may have names of so many classes, by their own name."""
+    found = []
+    for file in (f for folder in folders for f in visible_files(folder, ".txt")):
+        if _MAY_NAME.search(file.stem) and not is_label_file(file):
+            lines = list(filter(None, map(str.strip, read_text(file).splitlines())))
+            if len(lines) >= count and not any(map(_is_no_name, lines)):
+                found.append(file)
+    return found
+
+
 def lists_in(folder: Any) -> Iterator[tuple[tuple[str, ...], Any]]:
     """The names of each list of classes in a folder, and its file, likeliest first."""
     yield from _usual_lists_in(folder, NAME_FILES)
@@ -234,9 +263,14 @@ def _other_lists_in(folder):
     for file in visible_files(folder, ".names", ".labels", ".pbtxt"):
         if names := names_in_file(file):
             yield names, file
+    known = []  # datasets that a program can download, whose names are seldom meant
     for file in visible_files(folder, ".yaml", ".yml"):
-        if names := _names_in_yaml(file):
+        names, is_known = _names_in_yaml(file)
+        if names and is_known:
+            known.append((names, file))
+        elif names:
             yield names, file
+    yield from known
 
 
 def go_together(lists: Iterable[Sequence[str]]) -> bool:
@@ -249,11 +283,14 @@ def go_together(lists: Iterable[Sequence[str]]) -> bool:
 
 
 def _names_in_yaml(file):
+    """The names in a yaml file, and whether it says where to download its images."""
     try:
         content = load_yaml(read_text(file))
-        return names_of_yaml(content, file) if isinstance(content, dict) else ()
+        is_dict = isinstance(content, dict)
+        names = names_of_yaml(content, file) if is_dict else ()
+        return names, is_dict and "download" in content
     except InvalidValueError:
-        return ()
+        return (), False
 
 
 def names_in_file(file: Any) -> tuple[str, ...]:
@@ -264,13 +301,30 @@ def names_in_file(file: Any) -> tuple[str, ...]:
         names = read_label_map(file)
         return tuple(names[i] for i in sorted(names)) if _are_counted(names) else ()
     # Blank lines inside stay: without them the labels would be shifted.
-    lines = [line.strip() for line in read_text(file).rstrip().splitlines()]
+    lines = [line.strip() for line in _text_of(file)[0].rstrip().splitlines()]
     if file.name == "labels.txt" and lines[:1] == [_LABELME]:
         return ()
     is_certain = file.name in NAME_FILES[:2]
     if not is_certain and (is_label_file(file) or any(_is_no_name(n) for n in lines)):
         return ()
     return tuple(lines)
+
+
+def _text_of(file):
+    """The text of a list of names, and whether its encoding is only likely.
+
+    Older programs for Windows write that of the machine's language.
+    """
+    try:
+        return read_text(file), False
+    except InvalidValueError:
+        data = file.read_bytes()
+        with contextlib.suppress(UnicodeDecodeError):
+            text = data.decode(_WINDOWS)
+            # Of other alphabets it makes signs that are no letters.
+            if all(c.isascii() or c.isalpha() for c in text) and "\0" not in text:
+                return text, True
+        raise
 
 
 def _are_counted(names):

@@ -61,6 +61,7 @@ def find_yaml(folder: Any) -> tuple[Any, list[Any]]:
     there = [file for file in known if _has_folders(file)]
     if not there and len(known) > 1:
         return None, []  # of a program for many datasets, which are elsewhere
+    there.sort(key=_distance)
     chosen = (there or known)[:1]
     return (chosen[0], [f for f in known if f != chosen[0]]) if chosen else (None, [])
 
@@ -130,6 +131,24 @@ def _has_folders(file):
         return bool(yaml_layout(file).splits)
     except (ValueError, OSError):
         return False
+
+
+def _distance(file):
+    """How little a file says of the folders that were found for it, to compare files.
+
+    One that is found by the last part of a path alone, or that says where to download
+    its images, may be of a known dataset, as those that come with YOLO programs are.
+    """
+    content = read_yaml(file)
+    entries, splits = _entries_of(content), yaml_layout(file).splits
+    pairs = [(entries[split][0], splits[split][0]) for split in splits.keys() & entries]
+    as_written = [
+        place
+        for value, place in pairs
+        if not isinstance(place, str)
+        and list(place.parts[-len(path_parts(value)) :]) == path_parts(value)
+    ]
+    return len(as_written) < len(pairs), "download" in content
 
 
 def read_yaml(path: Any) -> dict:

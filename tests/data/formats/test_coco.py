@@ -167,8 +167,8 @@ def test_faults_are_named(content, tmp_path, key, changes, message):
 @pytest.mark.parametrize(
     "data, message",
     [
-        (b"{", "expects a json file"),
-        ('{"ü": 1}'.encode("latin-1"), "expects a json file"),
+        (b"{", "expects a json file, and"),
+        ('{"ü": 1}'.encode("latin-1"), "expects a json file, and"),
         (b"[1]", "with .1"),
         (b'{"images": []}', "categories.*'images'"),
     ],
