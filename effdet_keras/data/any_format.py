@@ -340,7 +340,7 @@ def _read(found, splits, class_names, on_error, masks, unlabelled=None):
             raise FileNotFoundError("\n  ".join([str(error), *lines])) from error
         for split in readers:
             if split not in datasets:
-                print(f"  {split!r} is left out: it has no image")
+                print(f"  {split!r} is left out: no image of it is there")
         if len(readers) == len(found.readers):
             tell_of_other_folders(found, datasets)
     return datasets

@@ -7,6 +7,7 @@ import dataclasses
 import functools
 import itertools
 import os
+import re
 import warnings
 from collections.abc import Callable, Mapping, Sequence, Set
 from typing import Any
@@ -26,7 +27,7 @@ from effdet_keras.data.known_formats import (
     collector_off,
 )
 from effdet_keras.data.near_duplicates import hash_images
-from effdet_keras.data.problems import KINDS, Severity
+from effdet_keras.data.problems import KINDS, NoImageFolderError, Severity
 from effdet_keras.data.record import Record, count_unusable
 from effdet_keras.data.shared_images import is_copy
 from effdet_keras.errors import InvalidValueError
@@ -143,20 +144,35 @@ def _divided_in(contents, inner):
 def _fuller_in(contents, inner):
     """Those of the datasets inside of others that have all of their images, and more.
 
-    As where a few images were annotated first, and all of them in a folder later.
+    As where a few images were annotated first, and all of them in a folder later. They
+    have twice as many at least: of a few more some may have been left out on purpose.
     """
     wholes = {c.source.format: c for c in contents if not is_divided(c.source)}
-    sources = [s for s in inner if s.format in wholes and not is_divided(s)]
+    sources = [
+        s
+        for s in inner
+        if s.format in wholes and not is_divided(s) and not _is_copy_or_more(s.path)
+    ]
     pairs = [(wholes[c.source.format], c) for c in _read_all(sources)[0]]
     return [
         other
         for whole, other in pairs
         if whole.boxes_of.keys() < other.boxes_of.keys()
+        and 2 * len(whole.boxes_of) <= len(other.boxes_of)
         and all(_is_one_image(name, whole, other) for name in whole.boxes_of)
         and other.num_usable >= whole.num_usable
         and (other.is_sound or not whole.is_sound)
         and _are_apart(whole, other)
     ]
+
+
+# Words for data before it was corrected, or that nobody has looked at.
+_NOT_BETTER = re.compile(r"old|back|bak|raw|orig|aug|pseudo|auto|pred|copy", re.I)
+
+
+def _is_copy_or_more(path):
+    """Whether the name of a folder says that a dataset in it is no better one."""
+    return _NOT_BETTER.search(path.name) is not None
 
 
 def _are_apart(whole, other):
@@ -230,16 +246,19 @@ def _set_aside(contents, path):
         Two lists. The second is empty unless all of the first have the same images.
     """
 
-    places = {content.place for content in contents}
+    def is_test(content):
+        return {role_of_split(name) for name in content.source.readers} == {"test"}
+
+    places = {content.place for content in contents if not is_test(content)}
 
     def is_minor(content):
         source = content.source
-        roles = {role_of_split(name) for name in source.readers}
         depth = len(source.path.parts) - len(path.parts)
         # In `annotations`, beside a file of the same format.
         is_beside = (source.format, source.path.parent) in places
-        is_inner = source.path.name.lower() in ANNOTATION_FOLDERS and is_beside
-        return roles == {"test"} or depth >= DEPTH or is_inner
+        is_inner = source.path.name.lower() in ANNOTATION_FOLDERS
+        is_inner = is_inner and is_beside and not is_divided(source)
+        return is_test(content) or depth >= DEPTH or is_inner
 
     first = next((c for c in contents if not is_minor(c)), None)
     if first is None:
@@ -267,7 +286,7 @@ def _read_all(sources):
 def _content_of(source):
     """What a dataset holds, or the error where it cannot be read; None: no image."""
     tally, readers, kinds = _Tally(), {}, set()
-    num_unusable, without_class, names_by_split = 0, None, []
+    num_unusable, unread, names_by_split = 0, None, []
     try:
         with dataset_root(source.root), collector_off():
             for split, read in source.readers.items():
@@ -276,7 +295,11 @@ def _content_of(source):
                     try:
                         dataset = read(on_error="skip")
                     except NoClassError as error:  # the other splits may have objects
-                        readers[split], without_class = read, error
+                        readers[split], unread = read, error
+                        continue
+                    except NoImageFolderError as error:  # or images
+                        readers[split], unread = read, error
+                        kinds.add("missing image")
                         continue
                 is_clean = not told and not dataset.problems
                 again = functools.partial(_read_again, dataset, read)
@@ -290,7 +313,7 @@ def _content_of(source):
     except (ValueError, OSError, ImportError) as error:
         return error
     if not tally.boxes_of:
-        return without_class
+        return unread
     num_boxes = sum(tally.boxes_of.values())
     return _Content(
         source,
@@ -521,8 +544,11 @@ def _how_to_read(chosen, other):
 
 def _note_of_unread(chosen, source, error):
     """A line that says what was found as well, but cannot be read."""
-    cure = _how_to_read(chosen, source)
-    reason = f"none of its images is there, or it is damaged. {cure} to see why."
+    reason = "none of its images is there, or it is damaged."
+    if source.format != chosen.format:
+        reason += f" Pass format={source.format!r} (--format) to see why."
+    elif source.path != source.root:
+        reason += " Pass its folder to see why."
     if isinstance(error, ImportError):
         reason = str(error)
     line = f"{str(source.path)!r} is {source.described} as well, which is not read"

@@ -9,7 +9,7 @@ import glob
 import itertools
 import os
 import pathlib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from effdet_keras._internal.remote_path import exists, path_of
@@ -93,7 +93,7 @@ def find(
     with dataset_root(path), listing_once():
         found, notes = find_in(path, formats)
         if path.is_dir() and not _has_training(found):
-            below, notes_below = find_below(path, formats)
+            below, notes_below = find_below(path, formats, notes_above=notes)
             folders = split_folders(path)
             read = {(s.format, p) for s in found for p in folders.values()}
             below = [s for s in below if (s.format, s.path) not in read]
@@ -103,7 +103,9 @@ def find(
             notes += notes_below
         if not found:
             raise InvalidValueError(_describe_unknown(path, formats, notes))
-        found += [other for source in found for other in _find_older(source)]
+        known = {(source.format, source.path) for source in found}
+        older = [other for source in found for other in _find_older(source)]
+        found += [s for s in older if (s.format, s.path) not in known]
         inner = _find_inside(found, formats) if path.is_dir() else []
     found = [dataclasses.replace(source, root=path) for source in found]
     inner = [dataclasses.replace(source, root=path) for source in inner]
@@ -285,9 +287,6 @@ def _find_parts(split, folder, formats):
     places = visible_folders(folder)
     if len(places) > _MAX_FOLDERS:  # of classes, as for classification
         return {}
-    # Of a program's own tests, in `test/training`, which are no split.
-    if {role_of_split(name) for name in split_folders(folder)} - {role_of_split(split)}:
-        return {}
     formats = [name for name in formats if name != "yolo"]
     with_images, parts = set(), collections.defaultdict(dict)
     for place in places:
@@ -298,6 +297,9 @@ def _find_parts(split, folder, formats):
         for source in _find_own(place, formats)[0]:
             if len(source.readers) == 1:
                 (parts[source.format][place],) = source.readers.values()
+    roles = {role_of_split(place.name) for place in with_images}
+    if role_of_split(split) == "test" and roles == {"train"}:
+        return {}  # of a program's own tests, in `test/training`
     return {
         format: functools.partial(_read_joined, readers)
         for format, readers in parts.items()
@@ -348,18 +350,22 @@ def _find_own(path, formats):
 
 
 def find_below(
-    path: Any, formats: list[str], everywhere: bool = True
+    path: Any,
+    formats: list[str],
+    everywhere: bool = True,
+    notes_above: Sequence[str] = (),
 ) -> tuple[list[Source], list[str]]:
     """The datasets in the folders below a folder, none of them inside another.
 
-    Far down it looks only where there is none above.
-    Those in folders of models, caches and the like count if there are no others, and
-    `everywhere` says so.
+    Those far down count if there are none above, nor anything that could be one: they
+    may be samples of a program. Those in folders of models, caches and the like count
+    if there are no others, and `everywhere` says so. `notes_above` say why nothing is
+    read of the folder itself.
     """
     found, notes, left_out, count = [], [], [], 0
     level = [path]
     for depth in range(DEEPEST):
-        if found and depth >= DEPTH:
+        if depth == DEPTH and (found or _may_hold_more(path, [*notes_above, *notes])):
             break
         inner = [folder for place in level for folder in _folders_of(place)]
         left_out += [
@@ -370,7 +376,7 @@ def find_below(
         level = []
         for folder in inner:
             own, own_notes = find_in(folder, formats)
-            found += own
+            found += own if depth < DEPTH else _with_most_images(own, path)
             notes += own_notes
             if not own:
                 level.append(folder)
@@ -379,8 +385,25 @@ def find_below(
         return found, notes
     for folder in left_out[:_MAX_FOLDERS]:  # a dataset that is nowhere else
         own, _ = find_in(folder, formats)
-        found += own or find_below(folder, formats, everywhere=False)[0]
+        found += own
+        inner = [] if own else _folders_of(folder)
+        found += [source for place in inner for source in find_in(place, formats)[0]]
     return found, notes
+
+
+def _may_hold_more(path, notes):
+    """Whether files that cannot be read as they are may be those that are meant."""
+    csv = FORMATS["csv"].title  # of which there are tables of anything
+    are_of_data = any(not note.startswith(f"{csv}:") for note in notes)
+    return are_of_data or bool(describe_other_files(path))
+
+
+def _with_most_images(sources, path):
+    """Those of some datasets in whose folders most images of a folder are."""
+    if not sources:
+        return []
+    count = count_images(path)
+    return [s for s in sources if 2 * count_images(s.path) >= count]
 
 
 def _folders_of(place):

@@ -6,6 +6,7 @@ import contextlib
 import dataclasses
 import gc
 import pathlib
+import warnings
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
@@ -36,6 +37,7 @@ from effdet_keras.data.formats.tfrecord import tfrecord_readers, write_tfrecord
 from effdet_keras.data.formats.via import via_readers
 from effdet_keras.data.formats.voc import voc_readers, write_voc
 from effdet_keras.data.formats.yolo import write_yolo, yolo_readers
+from effdet_keras.data.problems import NoImageFolderError
 
 
 @dataclasses.dataclass(frozen=True)
@@ -124,21 +126,32 @@ def read_splits(
 ) -> dict[Any, DetectionDataset]:
     """The datasets of splits, without those that are empty, if others are not.
 
-    A split without objects has the classes of the others.
+    A split without objects has the classes of the others. With `on_error="skip"` one
+    of which no image is there is left out, if others are not.
     """
-    datasets, errors = {}, {}
+    datasets, errors, lost = {}, {}, {}
     for split, read in readers.items():
         try:
             datasets[split] = read(**options)
         except NoClassError as error:
             errors[split] = error
-    if errors and not datasets:
-        raise next(iter(errors.values()))
+        except NoImageFolderError as error:
+            if options.get("on_error") != "skip":
+                if len(readers) == 1:
+                    raise
+                cure = 'Or pass on_error="skip" (--skip-errors) to leave the split out'
+                raise NoImageFolderError(f"{error}. {cure}") from error
+            lost[split] = error
+    if not datasets and (errors or lost):
+        raise next(iter((errors | lost).values()))
+    for split, error in lost.items():
+        warnings.warn(f"the split {split!r} is left out: {error}", stacklevel=3)
     for split in errors:
         names = dict.fromkeys(n for d in datasets.values() for n in d.class_names)
         datasets[split] = readers[split](**(options | {"class_names": list(names)}))
-    full = [split for split in readers if len(datasets[split])]
-    return {split: datasets[split] for split in full or readers}
+    there = [split for split in readers if split in datasets]
+    full = [split for split in there if len(datasets[split])]
+    return {split: datasets[split] for split in full or there}
 
 
 @contextlib.contextmanager

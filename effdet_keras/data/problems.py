@@ -151,6 +151,10 @@ class MissingImageError(FileNotFoundError):
     """Images that a dataset names are not there; the text says where they may be."""
 
 
+class NoImageFolderError(FileNotFoundError):
+    """No image that a file names is there, and no folder that could have them."""
+
+
 class Problems:
     """Collects what a reader finds wrong, to report all of it at once."""
 
@@ -174,11 +178,6 @@ class Problems:
         """
         self.add(kind, file, detail)
         self._notes.append(self._found[-1])
-
-    @property
-    def are_skipped(self) -> bool:
-        """Whether what is wrong is left out, and not refused."""
-        return self._on_error == "skip"
 
     def has(self, kind: str) -> bool:
         """Whether a problem of a kind was found."""

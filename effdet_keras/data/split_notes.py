@@ -92,9 +92,10 @@ def tell_of_other_folders(found: Source, datasets: _Splits) -> None:
     known = {(source.format, source.path) for source in (found, *found.others)}
     known |= {
         (source.format, folder)
-        for source in found.others
+        for source in (found, *found.others)
         if source.path.is_dir()
-        for folder in split_folders(source.path).values()
+        for split, folder in split_folders(source.path).items()
+        if source is not found or split in found.readers
     }
     others, formats = [], list(FORMATS)
     for folder in _unread_folders(found.root, used)[:_MAX_UNREAD]:

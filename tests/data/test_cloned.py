@@ -20,32 +20,12 @@ from support.cloned_files import (
     paths,
     put,
     put_records,
+    voc,
     yolo,
 )
 
 from effdet_keras.data import from_voc, load, load_splits, load_train_valid
 from effdet_keras.data.any_format import load_each
-
-
-def voc(
-    folder,
-    *names,
-    images="JPEGImages",
-    annotations="Annotations",
-    lists=(),
-    sets="ImageSets/Main",
-):
-    """Writes a VOC folder of images, and lists of some of them.
-
-    A name may be that of a folder as well, such as "cats/1".
-    """
-    for name in names:
-        text = VOC.format(f"{name.rpartition('/')[2]}.jpg")
-        put(folder, f"{images}/{name}.jpg")
-        put(folder, f"{annotations}/{name}.xml", text=text)
-    for split, members in dict(lists).items():
-        put(folder, f"{sets}/{split}.txt", text="".join(f"{m}\n" for m in members))
-
 
 # --- Lists that have some of the images.
 
@@ -323,7 +303,7 @@ def test_a_split_without_images_is_left_out_where_errors_are_skipped(tmp_path, c
     with pytest.warns(UserWarning, match=r"missing image: .*gone\.jpg"):
         splits = load_splits(tmp_path, on_error="skip")
     assert list(splits) == ["train"]
-    assert "'count' is left out: it has no image" in capsys.readouterr().out
+    assert "'count' is left out: no image of it is there" in capsys.readouterr().out
 
 
 # --- Folders.

@@ -879,7 +879,7 @@ def test_a_list_of_a_split_that_is_empty_is_left_out(tmp_path, capsys, lists):
     put(tmp_path, *(f"ImageSets/Main/{name}.txt" for name in lists))
     put(tmp_path, "ImageSets/Main/train.txt", text="a\n")
     assert loaded(tmp_path)[0] == {"train": ["a.jpg"]}
-    assert "'val' is left out: it has no image" in capsys.readouterr().out
+    assert "'val' is left out: no image of it is there" in capsys.readouterr().out
 
 
 def test_a_split_without_objects_has_the_classes_of_the_others(tmp_path):
@@ -905,7 +905,7 @@ def test_an_empty_list_of_a_split_does_not_hide_a_format_behind_another(
     assert lines[0].endswith("is Pascal VOC: splits test, train, val")
     assert "as CSV, which is not read: 1 box in 1 image in both" in lines[1]
     assert lines[2:4] == [
-        f"  {s!r} is left out: it has no image" for s in ("test", "val")
+        f"  {s!r} is left out: no image of it is there" for s in ("test", "val")
     ]
     assert lines[4].startswith(f"  {str(tmp_path / 'other')!r} is Pascal VOC")
 

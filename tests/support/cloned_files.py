@@ -50,6 +50,26 @@ def yolo(folder, images="images", labels="labels", names=("a",), classes="cat"):
         put(folder, "classes.txt", text=classes)
 
 
+def voc(
+    folder,
+    *names,
+    images="JPEGImages",
+    annotations="Annotations",
+    lists=(),
+    sets="ImageSets/Main",
+):
+    """Writes a VOC folder of images, and lists of some of them.
+
+    A name may be that of a folder as well, such as "cats/1".
+    """
+    for name in names:
+        text = VOC.format(f"{name.rpartition('/')[2]}.jpg")
+        put(folder, f"{images}/{name}.jpg")
+        put(folder, f"{annotations}/{name}.xml", text=text)
+    for split, members in dict(lists).items():
+        put(folder, f"{sets}/{split}.txt", text="".join(f"{m}\n" for m in members))
+
+
 def put_records(folder, dataset):
     """Writes a dataset as TFRecord files into a folder that has other files."""
     write_tfrecord(dataset, folder / "records")

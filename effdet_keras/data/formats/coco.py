@@ -41,7 +41,7 @@ from effdet_keras.data.formats.label_map import (
     ids_of_classes,
     requested_classes,
 )
-from effdet_keras.data.problems import Problems
+from effdet_keras.data.problems import NoImageFolderError, Problems
 from effdet_keras.data.record import load_mask, shape_as_coco
 from effdet_keras.data.shared_images import is_copy
 from effdet_keras.errors import InvalidValueError
@@ -169,8 +169,7 @@ def _find_image_dir(annotations, images, problems):
         folder = _folder_among_alike(folder, path, images)
     if folder is None:
         folder = reading.image_folder_around(path, split, names, _path_in, problems)
-    are_sought = folder is None and names and not problems.are_skipped
-    if are_sought and not any(find_moved(_first(names), path)[0]):
+    if folder is None and names and not any(find_moved(_first(names), path)[0]):
         text = (
             f"`from_coco` found no folder with the images of {os.fspath(path)!r}, such "
             f"as {names[0]!r}"
@@ -182,14 +181,13 @@ def _find_image_dir(annotations, images, problems):
             text += "the file of another split"
         text += (
             ". Put them into its folder, or into `images` beside it; or pass "
-            '`image_dir` to `from_coco`; or on_error="skip" (--skip-errors) to leave '
-            "it out"
+            "`image_dir` to `from_coco`"
         )
         (same,) = images_called(names[:1], path)
         if len(same) > 1:
             places = ", ".join(repr(str(place)) for place in same[:3])
             text += f". There are {len(same)} images of that name: {places}"
-        raise FileNotFoundError(text)
+        raise NoImageFolderError(text)
     return folder or path.parent
 
 

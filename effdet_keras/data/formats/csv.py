@@ -172,10 +172,12 @@ def _without_rows(path, groups, problems):
     """The images beside a file of Roboflow that have no row in it, with no rows each.
 
     The export has no row for an image without objects; its other formats name it. They
-    are known by Roboflow's names, such as `a_jpg.rf.0a1b.jpg`.
+    are known by Roboflow's names, such as `a_jpg.rf.0a1b.jpg`; of a file without a row
+    all are.
     """
     images = visible_files(path.parent, *IMAGE_SUFFIXES)
-    images = [image for image in images if ".rf." in image.name]
+    if groups:
+        images = [image for image in images if ".rf." in image.name]
     known = {name.replace("\\", "/").rpartition("/")[2].lower() for name in groups}
     names = [image.name for image in images if image.name.lower() not in known]
     if names:
@@ -331,8 +333,8 @@ def _splits_of(rows):
 _COLUMNS = {  # each column of the Object Detection API, and what others call it
     "filename": (
         "filename file_name image image_path image_name image_file img img_path "
-        "img_name path file_path filepath file files imagename image_id imageid id "
-        "name"
+        "img_name path file_path filepath file imagename image_id imageid id name "
+        "files"
     ),
     "class": (
         "class label class_name label_name classname labelname class_label category "
@@ -462,7 +464,8 @@ def _encoding_of(path):
 
 def _format_of(lines, path):
     """What makes a `_Row` of cells, or says what is wrong; and if there is a header."""
-    if not lines and path.stem == _ROBOFLOW:  # whose images are all without objects
+    is_roboflow = path.stem == _ROBOFLOW and split_in_name(path.parent.name)
+    if not lines and is_roboflow:  # whose images are all without objects
         return _read_retinanet, False
     first = lines[0][1] if lines else [""]
     places = _columns_of(first)

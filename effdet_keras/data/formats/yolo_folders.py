@@ -22,6 +22,7 @@ from effdet_keras.data.formats.dataset_files import (
     walk,
 )
 from effdet_keras.data.formats.image_paths import ImageIndex, current_root
+from effdet_keras.data.formats.yolo_files import has_labels
 from effdet_keras.data.formats.yolo_lists import (
     darknet_content,
     darknet_layout,
@@ -46,6 +47,7 @@ from effdet_keras.data.formats.yolo_places import (
 from effdet_keras.data.formats.yolo_texts import LOOKED_AT, NAME_FILES, are_labels
 from effdet_keras.images import IMAGE_SUFFIXES
 
+_MAX_OTHERS = 20  # folders beside those of a dataset, of which each two are compared
 _BOXES_ALONE = (*LABEL_FOLDERS, "obj_train_data")
 
 
@@ -182,7 +184,8 @@ def _parts_layout(path):
     images.sort(key=lambda folder: folder.name != "images")
     folder = images[0]
     others = [f for f in folders if f not in images and f not in labels]
-    notes += tuple(_note_of_other_pair(*pair) for pair in _count_all_pairs(others))
+    if len(others) <= _MAX_OTHERS:
+        notes += tuple(_note_of_other_pair(*pair) for pair in _count_all_pairs(others))
     inner, files = names_in(folder)
     splits = splits_in_names(inner)
     beside = [name for name in files if name.lower().endswith(IMAGE_SUFFIXES)]
@@ -420,18 +423,31 @@ def _inner_layout(path):
 
     So does the OIDv4 ToolKit, for each class: `Apple/a.jpg`, `Apple/Label/a.txt`.
     """
-    labelled, others = [], []
     for place, folders, files in walk(path, depth=1):
-        if any(name.lower().endswith(IMAGE_SUFFIXES) for name in files):
-            inner = [name for name in folders if name.lower() in LABEL_FOLDERS[:2]]
-            is_labelled = any(_count_pairs(place, place / name) for name in inner)
-            (labelled if is_labelled else others).append(place)
-    if not labelled:
-        return None
-    if path in labelled:
+        if not any(name.lower().endswith(IMAGE_SUFFIXES) for name in files):
+            continue
+        inner = [name for name in folders if name.lower() in LABEL_FOLDERS[:2]]
+        if any(_count_pairs(place, place / name) for name in inner):
+            return _with_inner_labels(path, place)
+    return None
+
+
+def _with_inner_labels(path, place):
+    """The layout where a place has images and a folder of txt files among them.
+
+    Where it is one folder of several, and no other has a txt file of an image, it is
+    the dataset, and the others have images of something else.
+    """
+    others = [f for f in visible_folders(path) if f != place and has_image(f)]
+    is_one = place != path and not visible_files(path, *IMAGE_SUFFIXES)
+    if not others or not is_one or any(_has_labels_below(f) for f in others):
         return Layout(path, {reading.ONE_SPLIT: [path]})
-    notes = (_note_of_unlabelled(path, others, labelled[0]),) if others else ()
-    return Layout(path, {reading.ONE_SPLIT: labelled}, notes=notes)
+    notes = (_note_of_unlabelled(path, others, place),)
+    return Layout(path, {reading.ONE_SPLIT: [place]}, notes=notes)
+
+
+def _has_labels_below(folder):
+    return has_labels(Layout(folder, {reading.ONE_SPLIT: [folder]}))
 
 
 def _scattered_layout(path):

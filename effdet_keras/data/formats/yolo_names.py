@@ -237,10 +237,14 @@ def lists_that_may_name(folders: Iterable[Any], count: int) -> list[Any]:
     """The txt files that may have names of so many classes, by their own name."""
     found = []
     for file in (f for folder in folders for f in visible_files(folder, ".txt")):
-        if _MAY_NAME.search(file.stem) and not is_label_file(file):
-            lines = list(filter(None, map(str.strip, read_text(file).splitlines())))
-            if len(lines) >= count and not any(map(_is_no_name, lines)):
-                found.append(file)
+        if not _MAY_NAME.search(file.stem) or is_label_file(file):
+            continue
+        try:
+            lines = list(filter(None, map(str.strip, _text_of(file)[0].splitlines())))
+        except (ValueError, OSError):  # of another encoding, or a link to nowhere
+            continue
+        if len(lines) >= count and not any(map(_is_no_name, lines)):
+            found.append(file)
     return found
 
 

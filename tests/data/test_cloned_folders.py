@@ -1,0 +1,409 @@
+"""Repositories as they were cloned, in which the data was not where it was looked for.
+
+Each is a small copy of what a public repository has, as in `test_cloned.py`.
+"""
+
+import json
+import math
+import shutil
+
+import pytest
+from support.cloned_files import (
+    CSV,
+    ROW,
+    VOC,
+    coco,
+    loaded,
+    paths,
+    put,
+    voc,
+    yolo,
+)
+
+from effdet_keras.data import load, load_splits
+from effdet_keras.data.formats.cvat import is_cvat
+
+# --- Two files, or folders, of one format.
+
+
+@pytest.mark.parametrize("inner", ["annotations", "Annotations", "labels"])
+def test_a_json_in_annotations_beside_one_in_the_folder_is_told(
+    tmp_path, capsys, inner
+):
+    put(tmp_path, "images/a.jpg", "images/b.jpg")
+    put(tmp_path, "annotations.json", text=coco("a.jpg", "b.jpg"))
+    put(tmp_path, f"{inner}/instances_default.json", text=coco("a.jpg"))
+    assert loaded(tmp_path)[0] == {"train": ["a.jpg", "b.jpg"]}
+    said = capsys.readouterr().out
+    assert f"The same images are in '{tmp_path / inner}' as COCO json, which is" in said
+    assert "2 boxes in 2 images here, 1 box in 1 image there" in said
+    assert "Pass its folder for that." in said
+    assert len(load(tmp_path / inner)) == 1
+
+
+def test_a_json_in_annotations_of_fewer_other_images_is_left_aside(tmp_path, capsys):
+    put(tmp_path, "images/a.jpg", "images/b.jpg", "images/c.jpg")
+    put(tmp_path, "annotations.json", text=coco("a.jpg", "b.jpg"))
+    put(tmp_path, "annotations/instances_default.json", text=coco("c.jpg"))
+    assert loaded(tmp_path)[0] == {"train": ["a.jpg", "b.jpg"]}
+    said = capsys.readouterr().out
+    assert "as well, of other images, which is not read: 1 box in 1 image" in said
+    put(tmp_path, "images/d.jpg", "images/e.jpg")
+    put(
+        tmp_path,
+        "annotations/instances_default.json",
+        text=coco("c.jpg", "d.jpg", "e.jpg"),
+    )
+    with pytest.raises(ValueError, match="2 datasets of different images") as error:
+        load(tmp_path)
+    assert "(pass its file for that)" in str(error.value)
+    assert len(load(tmp_path / "annotations.json")) == 2
+    assert len(load(tmp_path / "annotations")) == 3
+
+
+def test_a_folder_with_all_images_of_the_one_around_it_and_more_is_read(
+    tmp_path, capsys
+):
+    voc(tmp_path, "a", images="forms", annotations="forms")
+    voc(tmp_path, *"abc", images="forms/all", annotations="forms/all")
+    assert loaded(tmp_path)[0] == {"train": ["a.jpg", "b.jpg", "c.jpg"]}
+    said = capsys.readouterr().out
+    assert "3 boxes in 3 images here, 1 box in 1 image there" in said
+    assert f"Move '{tmp_path / 'forms' / 'all'}' away to read that" in said
+    put(tmp_path, "forms/all/a.jpg", color="red")  # another image of that name
+    assert loaded(tmp_path)[0] == {"train": ["a.jpg"]}
+    assert "which is not read: pass that folder" in capsys.readouterr().out
+
+
+def test_a_file_beside_the_images_with_more_of_them_is_read(tmp_path, capsys):
+    put(tmp_path, *(f"all/{name}.jpg" for name in "abc"))
+    put(tmp_path, "old.json", text=coco("a.jpg"))
+    put(tmp_path, "all/new.json", text=coco("a.jpg", "b.jpg", "c.jpg"))
+    assert loaded(tmp_path)[0] == {"train": ["a.jpg", "b.jpg", "c.jpg"]}
+    assert "Pass its file for that" in capsys.readouterr().out
+    assert len(load(tmp_path / "old.json")) == 1
+
+
+def test_test_data_of_a_program_is_no_test_split(tmp_path, capsys):
+    """As darknet's port to TensorFlow has in `test/training`, of other classes."""
+    voc(tmp_path, "a", "b", images="train/images", annotations="train/annotations")
+    inner = tmp_path / "test" / "training"
+    voc(inner, "c", images="images", annotations="annotations")
+    assert loaded(tmp_path)[0] == {"train": ["a.jpg", "b.jpg"]}
+    said = capsys.readouterr().out
+    assert f"'{tmp_path / 'test'}' is Pascal VOC" in said and "is not read" in said
+    # An archive that was unpacked into a folder of its name is a split.
+    inner = inner.rename(tmp_path / "test" / "test")
+    both = {"train": ["a.jpg", "b.jpg"], "test": ["c.jpg"]}
+    assert loaded(tmp_path)[0] == both
+    inner.rename(tmp_path / "test" / "train")  # of a class, as another one is
+    voc(tmp_path / "test" / "car", "d", images="images", annotations="annotations")
+    assert loaded(tmp_path)[0] == {**both, "test": ["d.jpg", "c.jpg"]}
+
+
+def test_splits_in_annotations_beside_one_in_the_folder_are_read(tmp_path):
+    put(tmp_path, *(f"images/{name}.jpg" for name in "abc"))
+    put(tmp_path, "test.json", text=coco("a.jpg"))
+    put(tmp_path, "annotations/train.json", text=coco("b.jpg"))
+    put(tmp_path, "annotations/val.json", text=coco("c.jpg"))
+    assert loaded(tmp_path)[0] == {"train": ["b.jpg"], "val": ["c.jpg"]}
+
+
+def test_a_test_split_beside_those_in_annotations_is_left_aside(tmp_path, capsys):
+    put(tmp_path, *(f"images/{name}.jpg" for name in "abc"))
+    rows = {name: f"{name}.jpg,40,20,cat,1,2,9,9\n" for name in "abc"}
+    put(tmp_path, "test_labels.csv", text=CSV + rows["a"])
+    put(tmp_path, "annotations/train_labels.csv", text=CSV + rows["b"] + rows["c"])
+    assert loaded(tmp_path)[0] == {"train": ["b.jpg", "c.jpg"]}
+    assert f"'{tmp_path}' is CSV: splits test as well" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("name", ["backup", "augmented", "more"])
+def test_a_folder_with_a_few_more_images_than_the_one_around_it_is_not_read(
+    tmp_path, capsys, name
+):
+    number = "abcd" if name == "more" else "abcdefg"
+    voc(tmp_path, *"abc", images="pets", annotations="pets")
+    voc(tmp_path, *number, images=f"pets/{name}", annotations=f"pets/{name}")
+    assert loaded(tmp_path)[0] == {"train": ["a.jpg", "b.jpg", "c.jpg"]}
+    assert "which is not read: pass that folder" in capsys.readouterr().out
+
+
+def test_a_dataset_in_a_folder_of_results_is_told(tmp_path, capsys):
+    voc(tmp_path, "a", images="dataset", annotations="dataset")
+    voc(tmp_path, "b", "c", images="output", annotations="output")
+    assert loaded(tmp_path)[0] == {"train": ["a.jpg"]}
+    assert f"'{tmp_path / 'output'}' is Pascal VOC" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("place", ["1/2/3/4/5/6/7", "src/program/data/heads/input"])
+def test_a_dataset_far_down_is_found_if_there_is_none_above(tmp_path, place):
+    yolo(tmp_path / place)
+    assert loaded(tmp_path)[0] == {"train": ["a.jpg"]}
+    voc(tmp_path / "data", "b")
+    assert loaded(tmp_path)[0] == {"train": ["b.jpg"]}
+
+
+def test_samples_far_down_are_not_the_dataset(tmp_path):
+    put(tmp_path, *(f"pets/{i}.jpg" for i in range(5)))
+    put(tmp_path, "pets/boxes.json", text='{"pictures": [], "boxes": []}')
+    yolo(tmp_path / "1/2/3/4/5/samples")
+    with pytest.raises(ValueError, match=r"boxes\.json' is objects with the keys"):
+        load(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "match"),
+    [
+        ("data.zip", "", "an archive: unpack it"),
+        ("data.yaml", "names: {", "Not readable: YOLO: .*data.yaml"),
+        ("labels/a.txt", "1\n7 4 14 8\n", "of BBox-Label-Tool"),
+    ],
+)
+def test_what_may_be_the_dataset_is_told_where_samples_are_far_down(
+    tmp_path, name, text, match
+):
+    yolo(tmp_path / "1/2/3/4/5/samples")
+    put(tmp_path, name, text=text)
+    with pytest.raises(ValueError, match=match):
+        load(tmp_path)
+
+
+def test_unknown_files_far_down_are_described(tmp_path):
+    put(tmp_path, "1/2/3/4/5/6/target/0.json", text='{"labels": [], "boxes": []}')
+    with pytest.raises(ValueError, match=r"0\.json' is objects with the keys 'labels'"):
+        load(tmp_path)
+
+
+# --- COCO json and csv.
+
+
+def test_a_split_whose_json_is_that_of_another_may_be_left_out(tmp_path, capsys):
+    put(tmp_path, "train/a.jpg", "train/b.jpg", "test/c.jpg")
+    for split in ("train", "test"):
+        put(tmp_path, f"{split}/_annotations.coco.json", text=coco("a.jpg", "b.jpg"))
+    match = (
+        "Its folder has 1 other image, such as 'c.jpg': it may be the file of another "
+        r"split.*pass on_error=\"skip\" \(--skip-errors\) to leave the split out"
+    )
+    with pytest.raises(FileNotFoundError, match=match):
+        load_splits(tmp_path)
+    names, said = loaded(tmp_path, on_error="skip")
+    assert names == {"train": ["a.jpg", "b.jpg"]}
+    assert "the split 'test' is left out: `from_coco` found no folder" in said
+    said = capsys.readouterr().out
+    assert "'test' is left out: no image of it is there" in said
+    assert "pass that folder" not in said
+    shutil.rmtree(tmp_path / "train")
+    with pytest.raises(FileNotFoundError, match="found no folder"):
+        load(tmp_path, on_error="skip")
+
+
+def test_a_csv_of_roboflow_without_a_row_is_a_split_without_objects(tmp_path):
+    names = {split: f"{split}_jpg.rf.0a.jpg" for split in ("train", "valid")}
+    put(tmp_path, *(f"{split}/{name}" for split, name in names.items()))
+    put(tmp_path, "train/_annotations.csv", text=f"{names['train']},1,2,9,9,cat\n")
+    put(tmp_path, "valid/_annotations.csv", text=" \n \n")
+    found, said = loaded(tmp_path)
+    assert found == {split: [name] for split, name in names.items()}
+    assert "1 of 1 image has no row" in said
+    assert not len(load_splits(tmp_path)["valid"][0]["boxes"])
+    put(tmp_path, "labels.csv", text=" \n")  # of anything
+    put(tmp_path, "valid/b.jpg")
+    assert loaded(tmp_path)[0]["valid"] == ["b.jpg", names["valid"]]
+
+
+def test_a_column_of_files_has_the_names_of_the_images(tmp_path):
+    put(tmp_path, "a.jpg")
+    put(tmp_path, "final.csv", text="files,x1,y1,x2,y2,class\na.jpg,1,2,9,9,cat\n")
+    assert loaded(tmp_path)[0] == {"train": ["a.jpg"]}
+
+
+def test_broken_json_is_called_so(tmp_path):
+    text = coco("a.jpg").replace('}], "categories"', '},], "categories"')
+    put(tmp_path, "a.jpg")
+    put(tmp_path, "annotations.json", text=text)
+    with pytest.raises(
+        ValueError, match=r"annotations\.json' is no valid json: .*a comma"
+    ):
+        load(tmp_path)
+
+
+# --- Pascal VOC and other xml.
+
+
+@pytest.mark.parametrize("images", ["JPEGImages", "images", "."])
+@pytest.mark.parametrize("name", ["a.jpg", "a.png"])
+def test_of_images_of_one_name_the_xml_file_says_which_it_is_of(tmp_path, images, name):
+    put(tmp_path, f"{images}/a.jpg", f"{images}/a.png", f"{images}/b.jpg")
+    folder = "Annotations" if images != "." else "."
+    put(tmp_path, f"{folder}/a.xml", text=VOC.format(name))
+    put(tmp_path, f"{folder}/b.xml", text=VOC.format("b"))  # without its ending
+    put(tmp_path, f"{folder}/b.xml", text=VOC.format("b.gif"))  # which is not there
+    assert [path.rpartition("/")[2] for path in paths(load(tmp_path), tmp_path)] == [
+        name,
+        "b.jpg",
+    ]
+
+
+@pytest.mark.parametrize("one_based", [True, False])
+@pytest.mark.parametrize(
+    ("degrees", "expected"),
+    [(0, [14, 8, 12, 4]), (90, [18, 4, 4, 12]), (180, [14, 8, 12, 4])],
+)
+def test_a_turned_box_of_rolabelimg_is_read_as_the_one_around_it(
+    tmp_path, degrees, expected, one_based
+):
+    numbers = {"cx": 20, "cy": 10, "w": 12, "h": 4, "angle": math.radians(degrees)}
+    box = "".join(f"<{key}>{value}</{key}>" for key, value in numbers.items())
+    start, _, rest = VOC.partition("<bndbox>")
+    text = f"{start}<robndbox>{box}</robndbox>{rest.partition('</bndbox>')[2]}"
+    put(tmp_path, "a.jpg", "b.jpg")
+    put(tmp_path, "a.xml", text=text.format("a.jpg"))
+    put(tmp_path, "b.xml", text=VOC.format("b.jpg"))
+    with pytest.warns(UserWarning, match="1 box is rotated: a.xml"):
+        dataset = load(tmp_path, reader_options={"one_based": one_based})
+    assert dataset.records[0].boxes_xywh.round(4).tolist() == [expected]
+    put(tmp_path, "a.xml", text=text.format("a.jpg").replace("<cx>20", "<cx>left"))
+    with pytest.raises(ValueError, match="1 bad box"):
+        load(tmp_path)
+
+
+def test_voc_under_another_name_is_not_cvat(tmp_path, capsys):
+    text = VOC.replace("annotation>", "annotations>").format("a.jpg")
+    put(tmp_path, "a.jpg")
+    put(tmp_path, "a.xml", text=text)
+    assert not is_cvat(tmp_path / "a.xml")
+    assert loaded(tmp_path)[0] == {"train": ["a.jpg"]}
+    assert "CVAT" not in capsys.readouterr().out
+
+
+# --- YOLO.
+
+
+def test_of_several_yaml_files_a_known_dataset_is_not_meant(tmp_path):
+    """A clone of a program has files of COCO and others; users add their own."""
+    for split, name in (("train", "a"), ("val", "b")):
+        place = f"pets/images/{split}", f"pets/labels/{split}"
+        yolo(tmp_path, *place, [name], classes=None)
+    text = "path: ../datasets\ntrain: {0}images/train\nval: {0}images/val\nnames: {1}\n"
+    known = text.format("", "[car]") + "download: https://host/a.zip\n"
+    put(tmp_path, "data/Argo.yaml", text=text.format("Argo/", "[bus]"))
+    put(tmp_path, "data/Objects.yaml", text=known)
+    put(tmp_path, "data/pets.yaml", text=text.format("pets/", "[cat]"))
+    names, said = loaded(tmp_path)
+    assert names == {"train": ["a.jpg"], "val": ["b.jpg"]}
+    assert load(tmp_path, "train").class_names == ("cat",)
+    assert "'pets.yaml' is read, of several yaml files" in said
+    put(tmp_path, "data/pets.yaml", text=text.format("", "[cat]"))
+    assert load(tmp_path, "train").class_names == ("cat",)
+
+
+def test_names_of_a_known_dataset_are_those_of_last_resort(tmp_path):
+    yolo(tmp_path, classes=None)
+    put(tmp_path, "a.yaml", text="names: [bus]\ndownload: https://host/a.zip\n")
+    assert load(tmp_path).class_names == ("bus",)
+    put(tmp_path, "b.yaml", text="names: [cat]\n")
+    assert load(tmp_path).class_names == ("cat",)
+
+
+def test_lists_whose_images_have_copies_in_another_format_are_read(tmp_path, capsys):
+    voc(tmp_path / "java", *"abc", images="images", annotations="annotations")
+    yolo(tmp_path / "python", names="abc", classes=None)
+    put(tmp_path, "python/custom/train.txt", text="/home/me/a.jpg\n/home/me/b.jpg\n")
+    put(tmp_path, "python/custom/test.txt", text="/home/me/c.jpg\n")
+    lines = "train = custom/train.txt\nvalid = custom/test.txt\n"
+    put(tmp_path, "python/custom/my.data", text=lines + "names = custom/my.names\n")
+    put(tmp_path, "python/custom/my.names", text="cube\n")
+    names, said = loaded(tmp_path)
+    assert names == {"train": ["a.jpg", "b.jpg"], "valid": ["c.jpg"]}
+    assert load(tmp_path, "train").class_names == ("cube",)
+    assert "copies are read that have one" in said
+    assert f"'{tmp_path / 'java'}' as Pascal VOC" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("names", ["Maçã\nPera\n", "Maca\nPera\n"])
+def test_labels_in_the_folder_of_images_have_the_names_and_no_other_images(
+    tmp_path, names
+):
+    yolo(tmp_path, "dataset", "dataset/labels", names=["a", "b"], classes=None)
+    file = tmp_path / "dataset" / "labels" / "classes.txt"
+    file.write_bytes(names.encode("cp1252"))
+    put(tmp_path, "app/logo.png")
+    found, said = loaded(tmp_path)
+    assert found == {"train": ["a.jpg", "b.jpg"]}
+    assert load(tmp_path).class_names == tuple(names.split())
+    assert ("is not in UTF-8, and read in the encoding cp1252" in said) == (
+        not names.isascii()
+    )
+    assert "the folders ['app'] of" in said and "are left out" in said
+
+
+@pytest.mark.parametrize(
+    "place",
+    [
+        "{0}/{1}.jpg {0}/labels/{1}.txt",
+        "{0}/{1}.jpg {0}/{1}.txt",
+        "{0}/x/{1}.jpg {0}/x/{1}.txt",
+    ],
+)
+def test_other_folders_with_txt_files_are_of_the_same_dataset(tmp_path, place):
+    yolo(tmp_path, "Apple", "Apple/labels", names=["a"])
+    image, text = place.format("Pear", "b").split()
+    put(tmp_path, image, "Plum/c.jpg")
+    put(tmp_path, text, text=ROW)
+    names, said = loaded(tmp_path)
+    assert names == {"train": ["a.jpg", "b.jpg", "c.jpg"]}
+    assert "1 of 3 images have no txt file" in said
+
+
+def test_names_in_an_encoding_that_is_not_known_are_an_error(tmp_path):
+    yolo(tmp_path, classes=None)
+    (tmp_path / "classes.txt").write_bytes("電路板\n".encode("big5"))
+    with pytest.raises(ValueError, match=r"must be in UTF-8.*classes\.txt"):
+        load(tmp_path)
+
+
+@pytest.mark.parametrize("content", ["cat\ndog\n", "cat\n", "a.jpg\nb.jpg\n"])
+def test_a_file_that_may_have_the_names_is_told(tmp_path, content):
+    put(tmp_path, "data/a.jpg")
+    put(tmp_path, "data/a.txt", text=ROW + ROW.replace("0", "1", 1))
+    put(tmp_path, "classes_backup.txt", text=content)
+    _, said = loaded(tmp_path)
+    hint = f"'{tmp_path / 'classes_backup.txt'}' may have them: if it has, rename it so"
+    assert (hint in said) == (content == "cat\ndog\n")
+    (tmp_path / "classes_backup.txt").write_bytes("電路板\n貓\n".encode("big5"))
+    (tmp_path / "data" / "names_of_pets.txt").symlink_to(tmp_path / "nowhere.txt")
+    assert "may have them" not in loaded(tmp_path)[1]
+
+
+def test_a_count_above_corners_is_of_bbox_label_tool(tmp_path):
+    put(tmp_path, "Images/a.jpg", "Images/b.jpg")
+    put(tmp_path, "Labels/a.txt", "Labels/b.txt", text="1\n7 4 14 8\n")
+    with pytest.raises(ValueError, match=r"of BBox-Label-Tool .*: write a csv"):
+        load(tmp_path)
+    # Beside files that another reader takes, in which nothing is.
+    put(tmp_path, "examples/c.xml", text="<annotation></annotation>")
+    put(tmp_path, "examples/c.jpg")
+    with pytest.raises(ValueError, match=r"of BBox-Label-Tool .*: write a csv"):
+        load(tmp_path)
+
+
+def test_a_second_pair_of_images_and_labels_is_told(tmp_path):
+    yolo(tmp_path, "images", "Annotations", names=["a"])
+    yolo(tmp_path, "New Images", "Annotations Updated", names=["a", "b"])
+    found, said = loaded(tmp_path)
+    assert found == {"train": ["a.jpg"]}
+    assert f"the images of '{tmp_path / 'New Images'}' with the txt files of" in said
+    assert "are left out: put both into a folder of their own" in said
+
+
+# --- Other formats.
+
+
+def test_json_of_supervisely_under_another_name_is_called_so(tmp_path):
+    content = {"description": "", "tags": [], "size": {}, "objects": []}
+    put(tmp_path, "images/input/base.json", text=json.dumps(content))
+    put(tmp_path, "images/input/base.jpg")
+    with pytest.raises(ValueError, match=r"has to be called ann/a\.jpg\.json"):
+        load(tmp_path)
