@@ -151,7 +151,7 @@ def _fuller_in(contents, inner):
     sources = [
         s
         for s in inner
-        if s.format in wholes and not is_divided(s) and not _is_copy_or_more(s.path)
+        if s.format in wholes and not is_divided(s) and not _is_no_better(s.path)
     ]
     pairs = [(wholes[c.source.format], c) for c in _read_all(sources)[0]]
     return [
@@ -159,8 +159,10 @@ def _fuller_in(contents, inner):
         for whole, other in pairs
         if whole.boxes_of.keys() < other.boxes_of.keys()
         and 2 * len(whole.boxes_of) <= len(other.boxes_of)
-        and all(_is_one_image(name, whole, other) for name in whole.boxes_of)
-        and other.num_usable >= whole.num_usable
+        and _is_same(whole, other)
+        and not any(_loses_boxes(name, whole, other) for name in whole.boxes_of)
+        and other.boxes_by_class.keys() >= whole.boxes_by_class.keys()
+        and other.num_usable > whole.num_usable
         and (other.is_sound or not whole.is_sound)
         and _are_apart(whole, other)
     ]
@@ -170,9 +172,18 @@ def _fuller_in(contents, inner):
 _NOT_BETTER = re.compile(r"old|back|bak|raw|orig|aug|pseudo|auto|pred|copy", re.I)
 
 
-def _is_copy_or_more(path):
-    """Whether the name of a folder says that a dataset in it is no better one."""
-    return _NOT_BETTER.search(path.name) is not None
+def _is_no_better(path):
+    """Whether the name of a folder says that a dataset in it is another, or a part."""
+    return bool(_NOT_BETTER.search(path.name) or role_of_split(path.name))
+
+
+def _loses_boxes(name, whole, other):
+    """Whether another dataset has fewer boxes of an image, or has them elsewhere."""
+    return other.boxes_of[name] < whole.boxes_of[name] or (
+        name in whole.means_of
+        and other.boxes_of[name] == whole.boxes_of[name]
+        and _is_elsewhere(name, whole, other)
+    )
 
 
 def _are_apart(whole, other):
@@ -198,6 +209,7 @@ def _sort_by_worth(contents, sources):
         return sum(count > 0 or n not in annotated for n, count in counts.items())
 
     most_usable = max(content.num_usable for content in contents)
+    usable = {c.place: c.num_usable for c in contents if c.is_sound}
     most_known = max(map(num_known, contents))
 
     def is_sound(content):
@@ -206,10 +218,17 @@ def _sort_by_worth(contents, sources):
         has_names = "classes without names" not in content.kinds
         return content.is_sound and has_names and has_most
 
+    def adds_nothing(content):
+        # In `annotations`, beside a file of the same format with as many boxes.
+        format, path = content.place
+        is_inner = path.name.lower() in ANNOTATION_FOLDERS
+        return is_inner and usable.get((format, path.parent), -1) >= content.num_usable
+
     def worth(content):
         is_whole = 2 * len(content.boxes_of) >= most
         return (
             is_divided(content.source) and is_whole,
+            not adds_nothing(content),
             is_sound(content),
             num_known(content),
             content.num_usable,

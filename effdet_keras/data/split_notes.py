@@ -47,7 +47,7 @@ _WITHOUT_NEGATIVES = (
     "edge_impulse",
     "voc",
 )
-_OF_RESULTS = ("output", "outputs")  # of a program, which may have made a dataset
+_RESULT_FOLDERS = ("output", "outputs")  # of a program, which may have made a dataset
 _FEW_BOXES = 10
 _MAX_WITHOUT_ROLE = 2  # splits, such as two files of which one was to be read
 
@@ -119,7 +119,7 @@ def _unread_folders(root, used):
     read = used.union(str(p) for folder in used for p in pathlib.Path(folder).parents)
     found = []
     for place, folders, _ in walk(root, depth=DEPTH):
-        left_out = NO_DATA_FOLDERS.difference(_OF_RESULTS)
+        left_out = NO_DATA_FOLDERS.difference(_RESULT_FOLDERS)
         folders[:] = [name for name in folders if name.lower() not in left_out]
         is_read = place == root or os.path.realpath(place) in read
         if is_read or not count_images(place):

@@ -75,6 +75,26 @@ def test_a_folder_with_all_images_of_the_one_around_it_and_more_is_read(
     assert "which is not read: pass that folder" in capsys.readouterr().out
 
 
+@pytest.mark.parametrize(
+    "text", [VOC.replace("<xmin>2", "<xmin>12"), "<annotation></annotation>"]
+)
+def test_a_folder_with_other_boxes_of_the_same_images_is_not_read(tmp_path, text):
+    voc(tmp_path, "a", images="pets", annotations="pets")
+    voc(tmp_path, *"abc", images="pets/all", annotations="pets/all")
+    put(tmp_path, "pets/all/a.xml", text=text.format("a.jpg"))
+    assert loaded(tmp_path)[0] == {"train": ["a.jpg"]}
+
+
+def test_more_images_without_objects_in_annotations_are_not_read(tmp_path, capsys):
+    put(tmp_path, *(f"images/{name}.jpg" for name in "abc"))
+    put(tmp_path, "annotations.json", text=coco("a.jpg"))
+    content = json.loads(coco("a.jpg", "b.jpg", "c.jpg"))
+    content["annotations"] = content["annotations"][:1]
+    put(tmp_path, "annotations/instances_default.json", text=json.dumps(content))
+    assert loaded(tmp_path)[0] == {"train": ["a.jpg"]}
+    assert "1 box in 1 image here, 1 box in 3 images there" in capsys.readouterr().out
+
+
 def test_a_file_beside_the_images_with_more_of_them_is_read(tmp_path, capsys):
     put(tmp_path, *(f"all/{name}.jpg" for name in "abc"))
     put(tmp_path, "old.json", text=coco("a.jpg"))
@@ -118,7 +138,7 @@ def test_a_test_split_beside_those_in_annotations_is_left_aside(tmp_path, capsys
     assert f"'{tmp_path}' is CSV: splits test as well" in capsys.readouterr().out
 
 
-@pytest.mark.parametrize("name", ["backup", "augmented", "more"])
+@pytest.mark.parametrize("name", ["backup", "augmented", "more", "test"])
 def test_a_folder_with_a_few_more_images_than_the_one_around_it_is_not_read(
     tmp_path, capsys, name
 ):
@@ -295,8 +315,10 @@ def test_of_several_yaml_files_a_known_dataset_is_not_meant(tmp_path):
     assert names == {"train": ["a.jpg"], "val": ["b.jpg"]}
     assert load(tmp_path, "train").class_names == ("cat",)
     assert "'pets.yaml' is read, of several yaml files" in said
-    put(tmp_path, "data/pets.yaml", text=text.format("", "[cat]"))
-    assert load(tmp_path, "train").class_names == ("cat",)
+    for place in ("", "/home/me/other/"):  # of another machine
+        put(tmp_path, "data/pets.yaml", text=text.format(place, "[cat]"))
+        assert load(tmp_path, "train").class_names == ("cat",)
+        (tmp_path / "data" / "Argo.yaml").unlink(missing_ok=True)
 
 
 def test_names_of_a_known_dataset_are_those_of_last_resort(tmp_path):
@@ -377,11 +399,16 @@ def test_a_file_that_may_have_the_names_is_told(tmp_path, content):
     assert "may have them" not in loaded(tmp_path)[1]
 
 
-def test_a_count_above_corners_is_of_bbox_label_tool(tmp_path):
+def test_a_count_above_corners_is_of_bbox_label_tool(tmp_path, capsys):
     put(tmp_path, "Images/a.jpg", "Images/b.jpg")
     put(tmp_path, "Labels/a.txt", "Labels/b.txt", text="1\n7 4 14 8\n")
     with pytest.raises(ValueError, match=r"of BBox-Label-Tool .*: write a csv"):
         load(tmp_path)
+    yolo(tmp_path / "examples" / "mini", names="c")
+    assert loaded(tmp_path)[0] == {"train": ["c.jpg"]}
+    said = capsys.readouterr().out
+    assert f"'{tmp_path}' is YOLO: splits train as well, which is not read" in said
+    shutil.rmtree(tmp_path / "examples")
     # Beside files that another reader takes, in which nothing is.
     put(tmp_path, "examples/c.xml", text="<annotation></annotation>")
     put(tmp_path, "examples/c.jpg")

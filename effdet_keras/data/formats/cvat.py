@@ -51,7 +51,8 @@ _OTHER_LABELS = ("tag", "points", "polyline", "cuboid", "skeleton")
 _ROOT = re.compile(
     rb"(?:\xef\xbb\xbf)?\s*(?:<!--.*?-->\s*|<[?!][^>]*>\s*)*<annotations\b", re.DOTALL
 )
-_VOC_OBJECT = re.compile(rb"<bndbox>|<filename>")  # some VOC files have this root
+_VOC_TAG = re.compile(rb"<(?:bndbox|filename)>")  # of VOC files with this root
+_OWN_TAG = re.compile(rb"<(?:version|meta|image|track)\b")
 _IMAGE = re.compile(rb"<image\b[^>]*>")
 _SUBSET = re.compile(rb'\bsubset="([^"]*)"')
 _TASK_SUBSET = re.compile(rb"<subset>([^<]*)</subset>")
@@ -151,7 +152,8 @@ def cvat_readers(path: Any) -> dict[str, Callable]:
 def is_cvat(path: Any) -> bool:
     """Whether an xml file begins as those of CVAT do; VOC's have one `annotation`."""
     head = head_of(path, 4096)
-    return _ROOT.match(head) is not None and not _VOC_OBJECT.search(head)
+    is_voc = _VOC_TAG.search(head) and not _OWN_TAG.search(head)
+    return _ROOT.match(head) is not None and not is_voc
 
 
 def _subsets_of(path):

@@ -615,6 +615,8 @@ class _XmlReader:
         if numbers is None:
             return None
         x, y, width, height, radians = numbers
+        if abs(radians) > 2 * math.pi:  # which are degrees, of another program
+            radians = math.radians(radians)
         upright = corners_of(x - width / 2, y - height / 2, width, height)
         turned = turned_corners(upright, math.degrees(radians), (x, y))
         left, top, width, height = hull_box(turned)

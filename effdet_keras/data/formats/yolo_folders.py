@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import collections
 import itertools
+import re
 from typing import Any
 
 from effdet_keras._internal.whole_files import is_remote
@@ -47,6 +48,8 @@ from effdet_keras.data.formats.yolo_places import (
 from effdet_keras.data.formats.yolo_texts import LOOKED_AT, NAME_FILES, are_labels
 from effdet_keras.images import IMAGE_SUFFIXES
 
+# Words for what a program drew or detected, and for what was there before.
+_RESULT_WORD = re.compile(r"old|back|bak|pred|detect|result|output|vis|draw", re.I)
 _MAX_OTHERS = 20  # folders beside those of a dataset, of which each two are compared
 _BOXES_ALONE = (*LABEL_FOLDERS, "obj_train_data")
 
@@ -184,6 +187,7 @@ def _parts_layout(path):
     images.sort(key=lambda folder: folder.name != "images")
     folder = images[0]
     others = [f for f in folders if f not in images and f not in labels]
+    others = [f for f in others if not _RESULT_WORD.search(f.name)]
     if len(others) <= _MAX_OTHERS:
         notes += tuple(_note_of_other_pair(*pair) for pair in _count_all_pairs(others))
     inner, files = names_in(folder)

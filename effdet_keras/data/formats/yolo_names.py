@@ -230,6 +230,7 @@ def longer_list(folders: Iterable[Any], layout: Layout, number: float) -> Any:
     return next((file for names, file in lists if len(names) > number), None)
 
 
+_MAX_MORE = 100  # names than classes that have boxes
 _MAY_NAME = re.compile(r"class|name|categor", re.IGNORECASE)
 
 
@@ -243,7 +244,8 @@ def lists_that_may_name(folders: Iterable[Any], count: int) -> list[Any]:
             lines = list(filter(None, map(str.strip, _text_of(file)[0].splitlines())))
         except (ValueError, OSError):  # of another encoding, or a link to nowhere
             continue
-        if len(lines) >= count and not any(map(_is_no_name, lines)):
+        is_likely = count <= len(lines) <= count + _MAX_MORE
+        if is_likely and not any(map(_is_no_name, lines)):
             found.append(file)
     return found
 

@@ -12,8 +12,6 @@ from effdet_keras.data.formats.yolo_rows import is_dota, is_named
 from effdet_keras.images import IMAGE_SUFFIXES
 
 _NUMBER = re.compile(r"[-+]?(\d+\.?\d*|\.\d+)(e[-+]?\d+)?", re.I | re.ASCII)
-# Of BBox-Label-Tool: the number of boxes, and their corners.
-_COUNTED = re.compile(r"\s*[1-9]\d*[ \t]*\n\s*\d+[ \t]+\d+[ \t]+\d+[ \t]+\d+\b")
 LOOKED_AT = 50  # files: the first may be empty, of images without objects
 NAME_FILES = (
     "classes.txt",
@@ -62,8 +60,6 @@ def is_label_file(file: Any, least: float = 1.0) -> bool | None:
         return False
     if is_dota(text) or is_named(text):
         return True
-    if _COUNTED.match(text):
-        return False
     line = next((line.split() for line in text.splitlines() if line.strip()), None)
     if line is None:
         return None

@@ -148,7 +148,7 @@ def _distance(file):
         if not isinstance(place, str)
         and list(place.parts[-len(path_parts(value)) :]) == path_parts(value)
     ]
-    return len(as_written) < len(pairs), "download" in content
+    return "download" in content, len(as_written) < len(pairs)
 
 
 def read_yaml(path: Any) -> dict:
