@@ -403,7 +403,7 @@ def _with_most_images(sources, path):
     if not sources:
         return []
     count = count_images(path)
-    return [s for s in sources if 2 * count_images(s.path) >= count]
+    return [s for s in sources if 2 * count_images(s.path) > count]
 
 
 def _folders_of(place):

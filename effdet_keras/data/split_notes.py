@@ -95,7 +95,7 @@ def tell_of_other_folders(found: Source, datasets: _Splits) -> None:
         for source in (found, *found.others)
         if source.path.is_dir()
         for split, folder in split_folders(source.path).items()
-        if source is not found or split in found.readers
+        if source is not found or split in found.readers.keys() - datasets.keys()
     }
     others, formats = [], list(FORMATS)
     for folder in _unread_folders(found.root, used)[:_MAX_UNREAD]:

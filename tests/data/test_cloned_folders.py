@@ -149,6 +149,13 @@ def test_a_folder_with_a_few_more_images_than_the_one_around_it_is_not_read(
     assert "which is not read: pass that folder" in capsys.readouterr().out
 
 
+def test_a_folder_called_after_the_split_that_is_read_is_told(tmp_path, capsys):
+    voc(tmp_path, "a", "b", images=".", annotations=".")
+    voc(tmp_path, "c", images="train", annotations="train")
+    assert loaded(tmp_path)[0] == {"train": ["a.jpg", "b.jpg"]}
+    assert f"'{tmp_path / 'train'}' is Pascal VOC" in capsys.readouterr().out
+
+
 def test_a_dataset_in_a_folder_of_results_is_told(tmp_path, capsys):
     voc(tmp_path, "a", images="dataset", annotations="dataset")
     voc(tmp_path, "b", "c", images="output", annotations="output")
@@ -379,9 +386,12 @@ def test_other_folders_with_txt_files_are_of_the_same_dataset(tmp_path, place):
     assert "1 of 3 images have no txt file" in said
 
 
-def test_names_in_an_encoding_that_is_not_known_are_an_error(tmp_path):
+@pytest.mark.parametrize(
+    ("name", "encoding"), [("電路板", "big5"), ("кошка", "cp1251"), ("猫狗", "gbk")]
+)
+def test_names_in_an_encoding_that_is_not_known_are_an_error(tmp_path, name, encoding):
     yolo(tmp_path, classes=None)
-    (tmp_path / "classes.txt").write_bytes("電路板\n".encode("big5"))
+    (tmp_path / "classes.txt").write_bytes(f"{name}\n".encode(encoding))
     with pytest.raises(ValueError, match=r"must be in UTF-8.*classes\.txt"):
         load(tmp_path)
 

@@ -29,6 +29,7 @@ from effdet_keras.images import IMAGE_SUFFIXES
 
 _LABELME = "__ignore__"  # first in LabelMe's labels.txt, whose numbers YOLO has not
 _TEXTS = (".txt", ".names", ".labels")  # of lists of names, one in each line
+_MIN_ASCII = 3  # signs of the alphabet, for each other letter
 _WINDOWS = "cp1252"  # the encoding of Western Europe
 _NAME_FOLDERS = (
     "",
@@ -327,8 +328,9 @@ def _text_of(file):
         data = file.read_bytes()
         with contextlib.suppress(UnicodeDecodeError):
             text = data.decode(_WINDOWS)
-            # Of other alphabets it makes signs that are no letters.
-            if all(c.isascii() or c.isalpha() for c in text) and "\0" not in text:
+            others = [c for c in text if not c.isascii()]
+            # Other alphabets become letters with accents alone, or signs.
+            if all(map(str.isalpha, others)) and _MIN_ASCII * len(others) < len(text):
                 return text, True
         raise
 
