@@ -104,8 +104,8 @@ def find(
         if not found:
             raise InvalidValueError(_describe_unknown(path, formats, notes))
         known = {(source.format, source.path) for source in found}
-        older = [other for source in found for other in _find_older(source)]
-        found += [s for s in older if (s.format, s.path) not in known]
+        beside = [s for source in found for s in _find_in_annotations(source)]
+        found += [s for s in beside if (s.format, s.path) not in known]
         inner = _find_inside(found, formats) if path.is_dir() else []
     found = [dataclasses.replace(source, root=path) for source in found]
     inner = [dataclasses.replace(source, root=path) for source in inner]
@@ -180,10 +180,10 @@ def _find_inside(found, formats):
     return [*itertools.chain(*map(_find_in_splits, found)), *inner]
 
 
-def _find_older(source):
-    """The dataset of a folder such as `annotations`, beside files of its format.
+def _find_in_annotations(source):
+    """The dataset in `annotations` or the like, of a source with files beside it.
 
-    A reader takes the files of one of the two alone.
+    Its reader takes the files of one of the two folders alone.
     """
     place = source.path
     if source.format not in WITH_ONE_FILE or not place.is_dir():

@@ -41,8 +41,8 @@ _KNOWN_KEYS = {
     "BDD100K": "name, labels with box2d",
     "Ground Truth": "source-ref",
 }
+_SUPERVISELY = {"description", "tags", "size", "objects"}  # read by the file's name
 # Keys of the json files of tools that are not read, and what people call these tools.
-_SUPERVISELY = {"description", "tags", "size", "objects"}
 _OTHER_TOOLS = {
     ("Labeled Data", "Label"): "Labelbox",
     ("data_row", "projects"): "Labelbox",

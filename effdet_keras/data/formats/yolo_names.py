@@ -29,7 +29,7 @@ from effdet_keras.images import IMAGE_SUFFIXES
 
 _LABELME = "__ignore__"  # first in LabelMe's labels.txt, whose numbers YOLO has not
 _TEXTS = (".txt", ".names", ".labels")  # of lists of names, one in each line
-_MIN_ASCII = 3  # signs of the alphabet, for each other letter
+_MIN_ASCII = 3  # ASCII characters for each other letter, at least
 _WINDOWS = "cp1252"  # the encoding of Western Europe
 _NAME_FOLDERS = (
     "",
