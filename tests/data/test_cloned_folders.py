@@ -184,7 +184,7 @@ def test_samples_far_down_are_not_the_dataset(tmp_path):
     [
         ("data.zip", "", "an archive: unpack it"),
         ("data.yaml", "names: {", "Not readable: YOLO: .*data.yaml"),
-        ("labels/a.txt", "1\n7 4 14 8\n", "of BBox-Label-Tool"),
+        ("labels/z.txt", "1\n7 4 14 8\n", "have no image of their name"),
     ],
 )
 def test_what_may_be_the_dataset_is_told_where_samples_are_far_down(
@@ -409,21 +409,36 @@ def test_a_file_that_may_have_the_names_is_told(tmp_path, content):
     assert "may have them" not in loaded(tmp_path)[1]
 
 
-def test_a_count_above_corners_is_of_bbox_label_tool(tmp_path, capsys):
+@pytest.mark.parametrize("end", ["\n", "\r\n"])
+def test_files_of_bbox_label_tool_are_read(tmp_path, end):
+    put(tmp_path, *(f"Images/001/{name}.jpg" for name in "abcd"))
+    put(tmp_path, "Labels/001/a.txt", text=f"2{end}7 4 14 8{end}1 2 3 5{end}")
+    put(tmp_path, "Labels/001/b.txt", text=f"1{end}7 4 14 8")
+    put(tmp_path, "Labels/001/c.txt", text=f"0{end}")
+    put(tmp_path, "Labels/001/d.txt")
+    names, said = loaded(tmp_path)
+    assert names == {"train": [f"{name}.jpg" for name in "abcd"]}
+    assert "3 rows in 2 files, the first in line 2: boxes of BBox-Label-Tool" in said
+    dataset = load(tmp_path)
+    assert dataset.class_names == ("object",)
+    boxes = [record.boxes_xywh.tolist() for record in dataset.records]
+    assert boxes == [[[7, 4, 7, 4], [1, 2, 2, 3]], [[7, 4, 7, 4]], [], []]
+    put(tmp_path, "classes.txt", text="gun\n")
+    assert load(tmp_path).class_names == ("gun",)
+    assert load(tmp_path)[0]["labels"].tolist() == [0, 0]
+
+
+def test_rows_of_bbox_label_tool_may_have_classes_and_faults(tmp_path):
     put(tmp_path, "Images/a.jpg", "Images/b.jpg")
-    put(tmp_path, "Labels/a.txt", "Labels/b.txt", text="1\n7 4 14 8\n")
-    with pytest.raises(ValueError, match=r"of BBox-Label-Tool .*: write a csv"):
+    put(tmp_path, "Labels/a.txt", text="2\n7 4 14 8 cat\n1 2 3 5 big dog\n")
+    put(tmp_path, "Labels/b.txt", text="1\n7 4 14 8 cat\n")
+    dataset = load(tmp_path)
+    assert dataset.class_names == ("big dog", "cat")
+    assert dataset[0]["labels"].tolist() == [1, 0]
+    put(tmp_path, "Labels/b.txt", text="2\n7 4 14 8 cat\n1 2 x 5 cat\n")
+    with pytest.raises(ValueError, match="b.txt: line 3: left, top, right and bottom"):
         load(tmp_path)
-    yolo(tmp_path / "examples" / "mini", names="c")
-    assert loaded(tmp_path)[0] == {"train": ["c.jpg"]}
-    said = capsys.readouterr().out
-    assert f"'{tmp_path}' is YOLO: splits train as well, which is not read" in said
-    shutil.rmtree(tmp_path / "examples")
-    # Beside files that another reader takes, in which nothing is.
-    put(tmp_path, "examples/c.xml", text="<annotation></annotation>")
-    put(tmp_path, "examples/c.jpg")
-    with pytest.raises(ValueError, match=r"of BBox-Label-Tool .*: write a csv"):
-        load(tmp_path)
+    assert len(load(tmp_path, on_error="skip")[1]["boxes"]) == 1
 
 
 def test_a_second_pair_of_images_and_labels_is_told(tmp_path):

@@ -262,9 +262,6 @@ _TEXTS = (".txt", ".dat", ".info", ".lst")
 _OPENCV = re.compile(
     rb"\S[^\n]*\.(?:jpe?g|png|bmp|pgm)[ \t]+[1-9]\d*(?:[ \t]+\d+){4,}(?:\s|$)"
 )
-_BBOX_LABEL_TOOL = re.compile(
-    rb"[1-9]\d*\r?\n\d+ \d+ \d+ \d+(?: [^\s\d]\S*)?(?:\r?\n|$)"
-)
 
 
 def _cure_of_text(head):
@@ -273,12 +270,6 @@ def _cure_of_text(head):
             "is of OpenCV's opencv_annotation (an image, the number of its boxes, and "
             "left, top, width and height of each): write a csv with a row for each box "
             "and the columns filename, class, left, top, width, height"
-        )
-    if _BBOX_LABEL_TOOL.match(head):
-        return (
-            "is of BBox-Label-Tool (the number of boxes, and left, top, right and "
-            "bottom of each, in pixels): write a csv with a row for each box and the "
-            "columns filename, class, xmin, ymin, xmax, ymax"
         )
     return None
 

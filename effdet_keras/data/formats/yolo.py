@@ -10,12 +10,12 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from effdet_keras._internal.remote_path import is_file, path_of
+from effdet_keras._internal.remote_path import path_of
 from effdet_keras._internal.whole_files import atomic_folder, is_remote
 from effdet_keras._internal.yaml_text import to_yaml
 from effdet_keras.data.dataset import DetectionDataset, check_class_names, count_of
 from effdet_keras.data.formats import reading, writing, yolo_rows
-from effdet_keras.data.formats.annotation_files import has_other_labels, head_of
+from effdet_keras.data.formats.annotation_files import has_other_labels
 from effdet_keras.data.formats.dataset_files import (
     first_to_train_on,
     names_in,
@@ -23,7 +23,6 @@ from effdet_keras.data.formats.dataset_files import (
 )
 from effdet_keras.data.formats.image_paths import current_root, root_around
 from effdet_keras.data.formats.label_map import ClassNames, requested_classes
-from effdet_keras.data.formats.unknown import describe_other_files
 from effdet_keras.data.formats.yolo_files import (
     check_labels,
     find_labels,
@@ -33,7 +32,6 @@ from effdet_keras.data.formats.yolo_files import (
 )
 from effdet_keras.data.formats.yolo_layout import find_layout
 from effdet_keras.data.formats.yolo_names import lists_that_may_name, longer_list
-from effdet_keras.data.formats.yolo_texts import LOOKED_AT
 from effdet_keras.data.formats.yolo_yaml import read_yaml
 from effdet_keras.data.problems import Problems
 from effdet_keras.data.record import clip_boxes_xywh
@@ -113,7 +111,6 @@ def from_yolo(
     images = images_of(layout, split, problems)
     _note_unlisted(images, layout, split, problems)
     images, files = _labelled(images, layout, unlabelled, problems)
-    _refuse_other_tools(files, source)
     tables = yolo_rows.read_label_tables(files, _key_points_of(layout), problems)
     used = {label for table in tables if table is not None for label in table.classes}
     names = layout.names_of.get(split, layout.names)
@@ -127,6 +124,8 @@ def from_yolo(
         names = _longer_names(names, class_names, used, source, problems)
     check_class_names(names, f"the dataset {source!r}")
     name_of = {name.lower(): name for name in names} | dict(enumerate(names))
+    if used == {yolo_rows.UNNAMED} and len(names) == 1:
+        name_of[yolo_rows.UNNAMED] = names[0]
     folders = dict.fromkeys(image.parent for image in images)
     only = _only_number(used, layout, split, folders)
     if only is not None and len(names) == 1:
@@ -155,14 +154,6 @@ def from_yolo(
     return reading.make_dataset(
         found, classes, problems, source=source, why_unknown=why_unknown
     )
-
-
-def _refuse_other_tools(files, source):
-    """Raises an error if the first txt file is of another tool."""
-    first = next((f for f in files[:LOOKED_AT] if is_file(f) and head_of(f, 1)), None)
-    text = "" if first is None else describe_other_files(first)
-    if text:
-        raise InvalidValueError(f"`from_yolo` of {source!r} found no YOLO data: {text}")
 
 
 _CONTRADICTIONS = ("moved folders", "missing split", "number of classes")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import collections
 import dataclasses
 import itertools
+import re
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
@@ -62,6 +63,10 @@ def read_label_tables(
     """
     texts = for_each(lambda file: _read_file(file, problems), files)
     plain = [None if text is None else _read_plain(text) for text in texts]
+    others = [t for t, table in zip(texts, plain) if t is not None and table is None]
+    if any(map(is_counted, others)):  # where a 0 alone is the number of boxes
+        texts = [t if t is None or t.strip() != "0" else "" for t in texts]
+        plain = [None if text is None else _read_plain(text) for text in texts]
     rows = [
         None if text is None or table is not None else _parse_rows(text)
         for text, table in zip(texts, plain)
@@ -120,7 +125,7 @@ class _Row(NamedTuple):
 
 def _parse_rows(text):
     """The rows of a file; None for one in DOTA's format, or with names of classes."""
-    if is_dota(text) or is_named(text):
+    if is_dota(text) or is_named(text) or is_counted(text):
         return None
     rows = []
     for number, line in enumerate(text.splitlines(), 1):
@@ -138,6 +143,7 @@ def _read_table(path, text, rows, patterns, notes, problems):
     """The `LabelTable` of one file."""
     if rows is None:
         read = _read_named if is_named(text) else _read_dota
+        read = _read_counted if is_counted(text) else read
         return read(path, text, notes, problems)
     six_is_outline = patterns.six_is_outline(rows)
     classes, boxes = [], []
@@ -396,6 +402,44 @@ def _read_named(path, text, notes, problems):
     return table
 
 
+# --- BBox-Label-Tool's format: the number of boxes in a line of its own, and then left,
+# top, right and bottom of each in pixels, with the name of a class behind or without.
+
+UNNAMED = "object"  # the class of boxes without a name
+_COUNTED = re.compile(
+    r"\s*[1-9]\d*[ \t]*\r?\n\s*(?:\d+[ \t]+){3}\d+(?:[ \t]+[^\s\d]\S*)?\s*?(?:\n|$)"
+)
+
+
+def is_counted(text: str) -> bool:
+    """Whether a file begins with a number of boxes, and the corners of one.
+
+    Example:
+        >>> is_counted("1\\n76 45 146 87"), is_counted("1 76 45 146 87")
+        (True, False)
+    """
+    return _COUNTED.match(text) is not None
+
+
+def _read_counted(path, text, notes, problems):
+    """The `LabelTable` of a file of BBox-Label-Tool."""
+    lines = [(i, line) for i, line in enumerate(text.splitlines(), 1) if line.strip()]
+    table = LabelTable([], [], normalized_coordinates=False)
+    for number, line in lines[1:]:
+        words = line.split()
+        corners = [_number(word) for word in words[:_BOX]]
+        is_row = len(corners) == _BOX and None not in corners
+        if not is_row or not reading.are_coordinates(np.array(corners)):
+            rule = "left, top, right and bottom in pixels are expected"
+            reading.add_bad_row(rule, number, line, problems, path)
+            continue
+        table.boxes.append(_hull(corners))
+        table.classes.append(" ".join(words[_BOX:]) or UNNAMED)
+        if len(words) == _BOX:
+            notes.count("unnamed class", path, _Row(number, line, None))
+    return table
+
+
 def _number(word):
     try:
         return float(word)
@@ -443,4 +487,7 @@ _WORDS = {
     ),
     "odd outline": "one number too many, behind the last point",
     "oriented box": "four corners of a box that may be turned",
+    "unnamed class": (
+        f"boxes of BBox-Label-Tool without a class, which are of {UNNAMED!r}"
+    ),
 }
