@@ -29,10 +29,11 @@ from effdet_keras.data.split_notes import (
     tell_of_other_folders,
     tell_of_shared,
     tell_of_unlisted,
+    why_left_out,
     with_same_classes,
     without_whole,
 )
-from effdet_keras.errors import check_choice, require
+from effdet_keras.errors import InvalidValueError, check_choice, require
 
 
 def load(
@@ -102,7 +103,13 @@ def load(
     """
     with listing_once():
         found = find(path, format, reader_options)
-        split = chosen_split(found.readers, split, path)
+        try:
+            split = chosen_split(found.readers, split, path)
+        except InvalidValueError as error:
+            lines = why_left_out(found)
+            if not lines:
+                raise
+            raise InvalidValueError(". ".join([str(error), *lines])) from error
         options = class_names, on_error, masks, unlabelled
         dataset = _read(found, [split], *options)[split]
     if found.format == "yolo":

@@ -281,6 +281,15 @@ def tell_of_one_folder(found: Source, split: str) -> None:
         )
 
 
+def why_left_out(found: Source) -> list[str]:
+    """What YOLO's files say of splits of which nothing is there, for an error."""
+    if found.format != "yolo":
+        return []
+    with dataset_root(found.root):
+        notes = find_layout(found.path).notes
+    return [detail for kind, _, detail in notes if kind == "missing split"]
+
+
 def with_same_classes(splits: _Splits) -> _Splits:
     """Returns the splits with the same class names and category ids in all of them."""
     classes = {(d.class_names, d.category_ids) for d in splits.values()}

@@ -441,6 +441,19 @@ def test_rows_of_bbox_label_tool_may_have_classes_and_faults(tmp_path):
     assert len(load(tmp_path, on_error="skip")[1]["boxes"]) == 1
 
 
+def test_a_split_that_is_asked_for_and_left_out_is_explained(tmp_path):
+    yolo(tmp_path, classes=None)
+    text = "train: images\nval: val.txt\nnames: [cat]\n"
+    put(tmp_path, "data.yaml", text=text)
+    put(tmp_path, "val.txt", text="./other/b.jpg\n")
+    match = r"must be one of \['train'\].*'val' of 'data.yaml' is left out: the images"
+    with pytest.raises(ValueError, match=match):
+        load(tmp_path, "val")
+    voc(tmp_path / "other", "a")
+    with pytest.raises(ValueError, match=r"must be one of \['train'\](?!.*left out)"):
+        load(tmp_path / "other", "val")
+
+
 def test_a_second_pair_of_images_and_labels_is_told(tmp_path):
     yolo(tmp_path, "images", "Annotations", names=["a"])
     yolo(tmp_path, "New Images", "Annotations Updated", names=["a", "b"])
