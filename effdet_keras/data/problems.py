@@ -46,6 +46,7 @@ KINDS = {
     "empty box": Kind(Severity.WARNING, "box not trained on"),
     "box outside": Kind(Severity.WARNING, "box not trained on"),
     "boxes beyond images": Kind(Severity.WARNING, "cut at the edge", True),
+    "boxes below a pixel": Kind(Severity.WARNING, "trained on as read", True),
     "unread shape": Kind(Severity.WARNING, "left out"),
     "unlabelled image": Kind(Severity.WARNING, "left out"),
     "unnamed class": Kind(Severity.NOTE, "trained on by this name"),

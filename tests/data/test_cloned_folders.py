@@ -246,6 +246,29 @@ def test_a_column_of_files_has_the_names_of_the_images(tmp_path):
     assert loaded(tmp_path)[0] == {"train": ["a.jpg"]}
 
 
+def test_corners_that_a_header_exchanges_are_read_as_meant(tmp_path):
+    put(tmp_path, "a.jpg", "b.jpg")
+    header = "filename,width,height,class,xmax,ymax,xmin,ymin\n"
+    rows = "a.jpg,40,20,cat,2,3,9,8\nb.jpg,40,20,cat,4,5,9,9\n"
+    put(tmp_path, "labels.csv", text=header + rows)
+    _, said = loaded(tmp_path)
+    assert "each of its 2 boxes ends before it begins" in said
+    boxes = [record.boxes_xywh.tolist() for record in load(tmp_path).records]
+    assert boxes == [[[2, 3, 7, 5]], [[4, 5, 5, 4]]]
+    put(tmp_path, "labels.csv", text=header + rows.replace("4,5,9,9", "9,5,4,9"))
+    assert "2 empty boxes" in loaded(tmp_path)[1]  # of which one has other faults
+
+
+@pytest.mark.parametrize("right", [9, 2.5])
+def test_boxes_smaller_than_a_pixel_are_told(tmp_path, right):
+    put(tmp_path, *(f"{i}.jpg" for i in range(4)))
+    rows = [f"{i}.jpg,40,20,cat,2,3,{right},3.5\n" for i in range(3)]
+    put(tmp_path, "labels.csv", text=CSV + "".join(rows) + "3.jpg,40,20,cat,5,3,9,9\n")
+    _, said = loaded(tmp_path)
+    text = "3 of 4 boxes are smaller than a pixel, such as 0.5 x 0.5 in '0.jpg'"
+    assert (text in said) == (right == 2.5)
+
+
 def test_broken_json_is_called_so(tmp_path):
     text = coco("a.jpg").replace('}], "categories"', '},], "categories"')
     put(tmp_path, "a.jpg")

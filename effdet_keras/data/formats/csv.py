@@ -294,6 +294,27 @@ def csv_readers(path):
     return readers
 
 
+def _with_ends_behind(rows, path, problems):
+    """The rows, with corners exchanged where each box ends before it begins.
+
+    As where a header has the names of the two corners in another order than the rows.
+    """
+    boxes = [row.box for row in rows if row.box is not None]
+    if len(boxes) < 2 or not all(b[2] < b[0] and b[3] < b[1] for b in boxes):
+        return rows
+    detail = (
+        f"each of its {len(boxes):,} boxes ends before it begins, such as {boxes[0]}: "
+        "its columns of the two corners are read as exchanged"
+    )
+    problems.add_note("box columns", path.name, detail)
+    return [
+        row
+        if row.box is None
+        else dataclasses.replace(row, box=(*row.box[2:], *row.box[:2]))
+        for row in rows
+    ]
+
+
 _LOOKED_AT = 100  # rows of a file, to find out its format
 _MAX_TEXTS = 20  # txt files of a folder that could be tables
 
@@ -413,6 +434,7 @@ def _read_rows(path, problems):
         detail = f"the four numbers of its boxes are read as {meaning}"
         problems.add_note("box columns", path.name, detail)
     rows = reading.read_rows(read, lines, problems, path.name, "row")
+    rows = _with_ends_behind(rows, path, problems)
     negative = [row for row in rows if row.box is None and row.label]
     if negative:
         what = "1 row has" if len(negative) == 1 else f"{len(negative):,} rows have"

@@ -336,6 +336,7 @@ def _check_boxes(records, problems, source, are_fractions):
         )
         return [record.select(slice(0, 0)) for record in records]
     _note_far_boxes(records, problems, source, are_fractions)
+    _note_small_boxes(records, problems, source)
     for i in np.flatnonzero(count_unusable(records)):
         record = records[i]
         _, usable = clip_boxes_xywh(record.boxes_xywh, record.image_size)
@@ -373,6 +374,25 @@ def _note_far_boxes(records, problems, source, are_fractions):
         f"{len(far):,} of {len(boxes):,} boxes end far outside their image, such as at "
         f"x {x:g}, y {y:g} in {records[owner[worst]].name!r}, whose width is {width} "
         f"and height {height}: {doubt}",
+    )
+
+
+def _note_small_boxes(records, problems, source):
+    """Tells if most boxes are smaller than a pixel, as those divided twice are."""
+    if not records:
+        return
+    boxes = concat_field(records, "boxes_xywh")
+    sides = boxes[:, 2:]
+    small = np.flatnonzero((sides < 1).all(axis=1) & (sides > 0).any(axis=1))
+    if len(small) < _FEWEST or 2 * len(small) <= len(boxes):
+        return
+    _, _, width, height = boxes[small[0]].tolist()
+    problems.add(
+        "boxes below a pixel",
+        source,
+        f"{len(small):,} of {len(boxes):,} boxes are smaller than a pixel, such as "
+        f"{width:g} x {height:g} in {records[owners(records)[small[0]]].name!r}: were "
+        "their numbers divided by the size of the image twice?",
     )
 
 
