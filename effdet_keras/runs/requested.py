@@ -46,6 +46,7 @@ _MAPPINGS = (
     "gradient_multipliers",
     "weight_decay",
     "name_map",
+    "reader_options",
 )
 # Of these the mapping may have a `name`: then it is another one, with its own options.
 _NAMED = ("optimizer", "schedule")
