@@ -319,6 +319,31 @@ def test_a_turned_box_of_rolabelimg_is_read_as_the_one_around_it(
         load(tmp_path)
 
 
+def test_equal_lists_of_two_splits_are_both_read(tmp_path):
+    voc(tmp_path, "a", "b", images=".", annotations=".")
+    put(tmp_path, "train.txt", "val.txt", text="a\nb\n")
+    names, said = loaded(tmp_path)
+    assert names == {"train": ["a.jpg", "b.jpg"], "val": ["a.jpg", "b.jpg"]}
+    assert "'train' and 'val' are the same 2 images" in said
+
+
+@pytest.mark.parametrize("place", [".", "annotations"])
+def test_a_json_of_splits_that_is_not_read_is_told(tmp_path, place):
+    voc(tmp_path, "a", "b", images="images", annotations="annotations")
+    put(
+        tmp_path, f"{place}/splits.json", text='{"train": ["a.xml"], "test": ["b.xml"]}'
+    )
+    names, said = loaded(tmp_path)
+    assert names == {"train": ["a.jpg", "b.jpg"]}
+    assert "splits.json' may list the images of splits, and is not read: write" in said
+    put(tmp_path, "ImageSets/Main/train.txt", text="a\n")
+    put(tmp_path, "ImageSets/Main/test.txt", text="b\n")
+    names, said = loaded(tmp_path)
+    assert (
+        names == {"test": ["b.jpg"], "train": ["a.jpg"]} and "splits.json" not in said
+    )
+
+
 def test_voc_under_another_name_is_not_cvat(tmp_path, capsys):
     text = VOC.replace("annotation>", "annotations>").format("a.jpg")
     put(tmp_path, "a.jpg")
@@ -475,6 +500,15 @@ def test_a_split_that_is_asked_for_and_left_out_is_explained(tmp_path):
     voc(tmp_path / "other", "a")
     with pytest.raises(ValueError, match=r"must be one of \['train'\](?!.*left out)"):
         load(tmp_path / "other", "val")
+
+
+def test_an_export_of_cvat_that_was_unpacked_into_labels_is_read(tmp_path):
+    yolo(tmp_path / "data", "images/train", "labels/obj_train_data", classes=None)
+    put(tmp_path, "data/labels/train.txt", text="data/obj_train_data/a.jpg\n")
+    text = "train: images/train\nval: images/train\nnames: [cat]\n"
+    put(tmp_path, "config.yaml", text=text)
+    assert loaded(tmp_path)[0] == {"train": ["a.jpg"], "val": ["a.jpg"]}
+    assert len(load(tmp_path, "train")[0]["boxes"]) == 1
 
 
 def test_a_second_pair_of_images_and_labels_is_told(tmp_path):

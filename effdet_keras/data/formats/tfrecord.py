@@ -68,7 +68,8 @@ def from_tfrecord(
     objects, or else from these texts, with a warning that names a map that does not
     agree. Where objects have no texts, there must be one `.pbtxt`. Without any of these
     they are `class_names` in order, or else "1", "2", ...
-    Where labels count from 0, as VoTT writes them, the `class/text` decides.
+    Where labels count from 0, as VoTT writes them, or are missing, the `class/text`
+    decides.
 
     Args:
         files: path, glob pattern such as `"data/train-?????-of-00032.tfrecord"`, list
@@ -260,6 +261,8 @@ def _read_image(place, example, texts, masks):
     labels = example.ints("image/object/class/label")
     # Interned, or a million objects would take as many texts.
     own = [sys.intern(text) for text in example.texts("image/object/class/text")]
+    if not len(labels) and all(own) and len(own) == numbers[_CORNERS[0]]:
+        labels = np.zeros(len(own), np.int64)  # none: the texts decide, as for VoTT
     texts.of_objects[place] = own
     for label, text in zip(labels.tolist(), own):
         if text:

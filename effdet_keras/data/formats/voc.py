@@ -132,6 +132,8 @@ def from_voc(
     if not stems.issuperset(names):  # in which case `split` names a list
         file = sets[reading.chosen_split(sets, split, folder)]
         names = _with_xml(names, files, file, xml_dir, problems)
+    if not sets:
+        _note_other_lists(folder, xml_dir, problems)
     _note_unlisted(folder, stems, sets, split, problems)
     _note_other_xml(folder, xml_dir, stems, sets, split, problems)
     # The images are in the first folder with one that an xml file is named after.
@@ -182,7 +184,7 @@ def _lists_beside(folder, stems):
     all together have most images, none of them in two, and one is for training.
     """
     files = {path.stem: path for path in visible_files(folder, ".txt")}
-    lists = {}  # of each list of names, the first file that has it
+    lists = {}  # of each list of names and role, the first file that has it
     for stem, path in files.items():
         if not split_word_in(stem):
             continue
@@ -192,10 +194,11 @@ def _lists_beside(folder, stems):
         except (ValueError, OSError):  # no text
             continue
         if names and stems.issuperset(names):
-            lists.setdefault(tuple(names), path)
+            lists.setdefault((tuple(names), role_of_split(split_word_in(stem))), path)
     splits = splits_in_names(path.stem for path in lists.values())
     sets = {splits[p.stem]: p for p in lists.values() if p.stem in splits}
-    listed = [name for names, p in lists.items() if p.stem in splits for name in names]
+    different = {names for (names, _), p in lists.items() if p.stem in splits}
+    listed = [name for names in different for name in names]
     is_whole = len(listed) == len(set(listed)) and 2 * len(listed) > len(stems)
     has_train = any(role_of_split(split) == "train" for split in sets)
     return sets if is_whole and has_train and len(sets) > 1 else {}
@@ -399,6 +402,19 @@ def _note_unlisted(folder, stems, sets, split, problems):
             f"read, such as {left[0]!r}"
         )
         problems.add("unlisted images", folder, detail)
+
+
+def _note_other_lists(folder, xml_dir, problems):
+    """Tells of a json file called after splits, as some public datasets have it."""
+    for place in dict.fromkeys((folder, xml_dir)):
+        for file in visible_files(place, ".json"):
+            if "split" in file.stem.lower():
+                detail = (
+                    f"{str(file)!r} may list the images of splits, and is not read: "
+                    "write the names of each into ImageSets/Main/train.txt, val.txt "
+                    "and so on"
+                )
+                problems.add("missing split", folder, detail)
 
 
 def _note_other_xml(folder, xml_dir, stems, sets, split, problems):

@@ -15,6 +15,7 @@ from effdet_keras.data.formats.yolo_texts import NAME_FILES, lines_of
 from effdet_keras.images import IMAGE_SUFFIXES
 
 IMAGE_FOLDERS = ("images", "image", "imgs", "img", "jpegimages", "pictures", "photos")
+_CVAT = "obj_train_data"  # the folder of txt files in an export of CVAT
 LABEL_FOLDERS = (
     "labels",
     "label",
@@ -168,6 +169,8 @@ def label_folders_of(folder: Any, pairs: Mapping[Any, Any]) -> list[tuple[Any, b
                 nested = place / name  # as an archive of this name was unpacked in it
                 is_nested = nested.is_dir() and not _has_texts(place)
                 found.append((nested if is_nested else place, True))
+            elif swapped and rest and (base / name / _CVAT).is_dir():
+                found.append((base / name / _CVAT, False))  # as it was unpacked there
             elif swapped and rest and _has_texts(base / name):
                 found.append((base / name, False))  # one folder for all
         if found:

@@ -536,6 +536,23 @@ def test_labels_from_zero_without_all_names_are_refused(tmp_path, names):
         from_tfrecord(tmp_path / "a.tfrecord")
 
 
+@pytest.mark.parametrize("label_map", [VOTT_MAP, ""])
+def test_texts_name_the_classes_where_labels_are_missing(tmp_path, label_map):
+    boxes = [(0.1, 0.25, 0.3, 0.5)] * 3
+    image = encoded(np.zeros((20, 40, 3), np.uint8))
+    names = ["dog", "cat", "dog"]
+    write_shard(tmp_path, features(image, boxes, [], object__class__text=names))
+    if label_map:
+        (tmp_path / "label_map.pbtxt").write_text(label_map)
+    dataset = load(tmp_path)
+    assert dataset.class_names == ("cat", "dog")
+    assert dataset.records[0].labels.tolist() == [1, 0, 1]
+    for wrong in (["dog", "cat"], ["dog", "", "dog"], []):
+        write_shard(tmp_path, features(image, boxes, [], object__class__text=wrong))
+        with pytest.raises(ValueError, match="boxes=3, labels=0"):
+            load(tmp_path)
+
+
 def test_an_empty_shard_among_others_is_told(tmp_path):
     image = np.zeros((20, 40, 3), np.uint8)
     box = [[[4, 8, 20, 40]]]
