@@ -181,7 +181,8 @@ def _lists_beside(folder, stems):
     """Lists of names of images, as `pet_train.txt`, beside the folders of a dataset.
 
     Any txt file may have numbers or words in its lines, so these are lists only where
-    all together have most images, none of them in two, and one is for training.
+    all together have most images, none of them in two that differ, and one is for
+    training.
     """
     files = {path.stem: path for path in visible_files(folder, ".txt")}
     lists = {}  # of each list of names and role, the first file that has it
