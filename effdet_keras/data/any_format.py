@@ -51,11 +51,12 @@ def load(
 
     Prints one line that says which format was found. What each may look like is said at
     its reader, such as `from_coco`. A dataset in a folder below is found as well, up to
-    eight folders down, if there is one; of several the error names each. Where several
-    formats hold the same images, one is read, and the line says which one and how the
-    others differ. Hidden files and folders, those of models, caches and environments do
-    not count. Images that are not where an annotation file says are looked for below
-    `path`, by the longest ending of their path that is one file there.
+    four folders down, or eight where nothing above could be one; of several the error
+    names each. Where several formats hold the same images, one is read, and the line
+    says which one and how the others differ. Hidden files and folders, those of models,
+    caches and environments do not count. Images that are not where an annotation file
+    says are looked for below `path`, by the longest ending of their path that is one
+    file there.
 
     Args:
         path: file or folder; or the address of one, such as `s3://bucket/cats`

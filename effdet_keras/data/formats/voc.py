@@ -588,10 +588,11 @@ class _XmlReader:
             names.append(name)
             is_crowd.append(_text(item, "difficult") == "1")
         name = _text(root, "filename").replace("\\", "/")
+        image = self._image_of(image, name, source_id)
         sides = (_text(root, f"size/{side}") for side in ("height", "width"))
         return reading.Found(
             place=path.name,
-            image=(image := self._image_of(image, name, source_id)),
+            image=image,
             boxes=boxes,
             classes=names,
             source_id=source_id,
@@ -631,15 +632,14 @@ class _XmlReader:
         numbers = numbers_of(box.findtext(key) for key in keys)
         if numbers is None:
             return None
-        x, y, width, height, radians = numbers
-        if abs(radians) > 2 * math.pi:  # which are degrees, of another program
-            radians = math.radians(radians)
+        x, y, width, height, angle = numbers
+        # In radians; larger ones are degrees, of another program.
+        degrees = math.degrees(angle) if abs(angle) <= 2 * math.pi else angle
         upright = corners_of(x - width / 2, y - height / 2, width, height)
-        turned = turned_corners(upright, math.degrees(radians), (x, y))
-        left, top, width, height = hull_box(turned)
+        left, top, width, height = hull_box(turned_corners(upright, degrees, (x, y)))
         self.rotated.append(path.name)
-        left, top = left + self.shift, top + self.shift  # it counts from 0
-        return [left, top, left + width - self.shift, top + height - self.shift]
+        # Its pixels count from 0, whatever those of a `bndbox` do.
+        return [left + self.shift, top + self.shift, left + width, top + height]
 
 
 def _text(item, path):

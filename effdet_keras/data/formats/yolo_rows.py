@@ -124,8 +124,8 @@ class _Row(NamedTuple):
 
 
 def _parse_rows(text):
-    """The rows of a file; None for one in DOTA's format, or with names of classes."""
-    if is_dota(text) or is_named(text) or is_counted(text):
+    """The rows of a file; None for one of another format, see `_reader_of`."""
+    if is_of_another_format(text):
         return None
     rows = []
     for number, line in enumerate(text.splitlines(), 1):
@@ -142,9 +142,7 @@ def _parse_rows(text):
 def _read_table(path, text, rows, patterns, notes, problems):
     """The `LabelTable` of one file."""
     if rows is None:
-        read = _read_named if is_named(text) else _read_dota
-        read = _read_counted if is_counted(text) else read
-        return read(path, text, notes, problems)
+        return _reader_of(text)(path, text, notes, problems)
     six_is_outline = patterns.six_is_outline(rows)
     classes, boxes = [], []
     for row in rows:
@@ -310,6 +308,30 @@ def _hull(values):
     xs, ys = values[::2], values[1::2]
     left, top = min(xs), min(ys)
     return left, top, max(xs) - left, max(ys) - top
+
+
+# --- Formats of other tools in a txt file for each image.
+
+
+def is_of_another_format(text: str) -> bool:
+    """Whether a file has boxes in the format of DOTA, OIDv4 or BBox-Label-Tool.
+
+    Example:
+        >>> is_of_another_format("cat 0.5 0.5 0.2 0.2")
+        True
+        >>> is_of_another_format("0 0.5 0.5 0.2 0.2")
+        False
+    """
+    return _reader_of(text) is not None
+
+
+def _reader_of(text):
+    """The function that reads a file of another format than YOLO's own, or None."""
+    if is_counted(text):
+        return _read_counted
+    if is_named(text):
+        return _read_named
+    return _read_dota if is_dota(text) else None
 
 
 # --- DOTA's format, which Roboflow calls "Oriented Bounding Boxes": the four corners of

@@ -8,7 +8,7 @@ from typing import Any
 
 from effdet_keras._internal.yaml_text import read_text
 from effdet_keras.data.formats.dataset_files import is_visible
-from effdet_keras.data.formats.yolo_rows import is_counted, is_dota, is_named
+from effdet_keras.data.formats.yolo_rows import is_of_another_format
 from effdet_keras.images import IMAGE_SUFFIXES
 
 _NUMBER = re.compile(r"[-+]?(\d+\.?\d*|\.\d+)(e[-+]?\d+)?", re.I | re.ASCII)
@@ -58,7 +58,7 @@ def is_label_file(file: Any, least: float = 1.0) -> bool | None:
         text = read_text(file)
     except (ValueError, OSError):
         return False
-    if is_dota(text) or is_named(text) or is_counted(text):
+    if is_of_another_format(text):
         return True
     line = next((line.split() for line in text.splitlines() if line.strip()), None)
     if line is None:

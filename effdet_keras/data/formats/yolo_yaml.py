@@ -61,7 +61,8 @@ def find_yaml(folder: Any) -> tuple[Any, list[Any]]:
     there = [file for file in known if _has_folders(file)]
     if not there and len(known) > 1:
         return None, []  # of a program for many datasets, which are elsewhere
-    there.sort(key=_distance)
+    if len(there) > 1:
+        there.sort(key=_distance)
     chosen = (there or known)[:1]
     return (chosen[0], [f for f in known if f != chosen[0]]) if chosen else (None, [])
 

@@ -108,8 +108,8 @@ def _images(folder, data):
         return data.split, data.load((data.split,))
     run = folder.read_configuration()
     where = {"data": data.path, "format": data.format or run.format}
-    how = {"unlabelled": data.unlabelled, "on_error": data.on_error}
-    how["reader_options"] = data.reader_options
+    names = ("unlabelled", "on_error", "reader_options")
+    how = {name: getattr(data, name) for name in names}
     where |= {name: value for name, value in how.items() if value is not None}
     chosen = run.replace(**where, **dict.fromkeys(FILE_PATTERNS))
     return "validation", choose_splits(chosen).validation

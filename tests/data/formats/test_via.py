@@ -173,7 +173,9 @@ def test_of_several_attributes_the_usual_name_is_the_class(write):
 
 
 def test_the_name_of_an_attribute_may_be_pasted_into_a_shell(write):
-    folder = write(images(region(RECT, **{"dog's breed": "cat", "a good one": "yes"})))
+    attributes = {"dog's breed": "cat", "a good one": "yes"}
+    both = {"shape_attributes": RECT, "region_attributes": attributes}
+    folder = write(images(both))
     with pytest.raises(
         ValueError, match=r"in a shell `--reader-option 'class_attribute=a good one'`"
     ):
