@@ -7,7 +7,6 @@ import dataclasses
 import functools
 import itertools
 import os
-import re
 import warnings
 from collections.abc import Callable, Mapping, Sequence, Set
 from typing import Any
@@ -16,7 +15,12 @@ import numpy as np
 
 from effdet_keras._internal.whole_files import is_remote
 from effdet_keras.data.dataset import count_of
-from effdet_keras.data.formats.dataset_files import DEPTH, role_of_split, splits_of_role
+from effdet_keras.data.formats.dataset_files import (
+    DEPTH,
+    has_word,
+    role_of_split,
+    splits_of_role,
+)
 from effdet_keras.data.formats.image_paths import ANNOTATION_FOLDERS, dataset_root
 from effdet_keras.data.formats.reading import NoClassError
 from effdet_keras.data.formats.unknown import describe_other_files
@@ -25,6 +29,7 @@ from effdet_keras.data.known_formats import (
     WITH_ONE_FILE,
     Source,
     collector_off,
+    own_files,
 )
 from effdet_keras.data.near_duplicates import hash_images
 from effdet_keras.data.problems import KINDS, NoImageFolderError, Severity
@@ -169,12 +174,15 @@ def _fuller_in(contents, inner):
 
 
 # Words for data before it was corrected, or that nobody has looked at.
-_NOT_BETTER = re.compile(r"old|back|bak|raw|orig|aug|pseudo|auto|pred|copy", re.I)
+_NOT_BETTER = (
+    "old|back(up)?s?|bak|raw|orig(inals?)?|aug(s|ment(ed|ations?)?)?|pseudo|auto"
+    "|pred(s|ict(ed|ions?)?)?|copy|copies"
+)
 
 
 def _is_no_better(path):
     """Whether the name of a folder says that a dataset in it is another, or a part."""
-    return bool(_NOT_BETTER.search(path.name) or role_of_split(path.name))
+    return has_word(path.name, _NOT_BETTER) or role_of_split(path.name) is not None
 
 
 def _loses_boxes(name, whole, other):
@@ -268,13 +276,12 @@ def _set_aside(contents, path):
     def is_test(content):
         return {role_of_split(name) for name in content.source.readers} == {"test"}
 
-    places = {content.place for content in contents if not is_test(content)}
+    places = {content.source.path for content in contents if not is_test(content)}
 
     def is_minor(content):
         source = content.source
         depth = len(source.path.parts) - len(path.parts)
-        # In `annotations`, beside a file of the same format.
-        is_beside = (source.format, source.path.parent) in places
+        is_beside = source.path.parent in places
         is_inner = source.path.name.lower() in ANNOTATION_FOLDERS
         is_inner = is_inner and is_beside and not is_divided(source)
         return is_test(content) or depth >= DEPTH or is_inner
@@ -487,7 +494,7 @@ def _note_of_other(chosen, other):
     ):
         cure = f"Move {str(chosen.source.path)!r} away to read that"
         if other.source.format in WITH_ONE_FILE:
-            cure = "Pass its file for that"
+            cure = f"Pass {_file_of(other.source)} for that"
     if not different:
         moved = [name for name in chosen.means_of if _is_elsewhere(name, chosen, other)]
         if not moved:
@@ -561,6 +568,12 @@ def _how_to_read(chosen, other):
     return f"Pass format={other.format!r} (--format) or its folder"
 
 
+def _file_of(source):
+    """The file of a dataset beside others of its format, for what to pass."""
+    files = own_files(source) if source.format in WITH_ONE_FILE else []
+    return repr(str(files[0])) if len(files) == 1 else "its file"
+
+
 def _note_of_unread(chosen, source, error):
     """A line that says what was found as well, but cannot be read."""
     reason = "none of its images is there, or it is damaged."
@@ -599,6 +612,6 @@ def _describe(content, contents, path):
     line += "" if content.is_sound else ", without what cannot be read"
     if source.path == path and len({c.source.path for c in contents}) > 1:
         if sum(c.source.format == source.format for c in contents) > 1:
-            return f"{line} (pass its file for that)"
+            return f"{line} (pass {_file_of(source)} for that)"
         line += f" (pass format={source.format!r}, --format, for that)"
     return line

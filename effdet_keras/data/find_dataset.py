@@ -31,7 +31,6 @@ from effdet_keras.data.formats.dataset_files import (
     names_in,
     role_of_split,
     split_folders,
-    visible_files,
     visible_folders,
     walk,
 )
@@ -46,12 +45,12 @@ from effdet_keras.data.known_formats import (
     FORMATS,
     WITH_ONE_FILE,
     Source,
+    own_files,
     read_splits,
 )
 from effdet_keras.errors import InvalidValueError, check_choice, require
 from effdet_keras.images import IMAGE_SUFFIXES
 
-_SUFFIXES = (".json", ".csv", ".xml")  # of files of annotations
 _MAX_FOLDERS = 500  # looked into, of a tree that may have thousands
 
 
@@ -104,7 +103,7 @@ def find(
         if not found:
             raise InvalidValueError(_describe_unknown(path, formats, notes))
         known = {(source.format, source.path) for source in found}
-        beside = [s for source in found for s in _find_in_annotations(source)]
+        beside = [s for f in found for s in _find_in_annotations(f, formats)]
         found += [s for s in beside if (s.format, s.path) not in known]
         inner = _find_inside(found, formats) if path.is_dir() else []
     found = [dataclasses.replace(source, root=path) for source in found]
@@ -180,19 +179,19 @@ def _find_inside(found, formats):
     return [*itertools.chain(*map(_find_in_splits, found)), *inner]
 
 
-def _find_in_annotations(source):
-    """The dataset in `annotations` or the like, of a source with files beside it.
+def _find_in_annotations(source, formats):
+    """The datasets in `annotations` or the like, of a source with files beside it.
 
-    Its reader takes the files of one of the two folders alone.
+    Its reader takes the files of one of the two folders alone, and others do not look
+    there.
     """
-    place = source.path
-    if source.format not in WITH_ONE_FILE or not place.is_dir():
+    if source.format not in WITH_ONE_FILE or not source.path.is_dir():
         return []
-    folders = annotation_folders(place)
-    readers = FORMATS[source.format].readers
-    if not folders or not any(map(readers, visible_files(place, *_SUFFIXES))):
+    folders = annotation_folders(source.path)
+    if not folders or not own_files(source):
         return []
-    return [s for folder in folders for s in _find_own(folder, [source.format])[0]]
+    formats = [name for name in formats if name in WITH_ONE_FILE]
+    return [s for folder in folders for s in _find_own(folder, formats)[0]]
 
 
 def _find_in_splits(source):
@@ -229,7 +228,10 @@ def _find_by_pattern(pattern, format):
     return Source("tfrecord", path, readers, path.parent)
 
 
-def find_in(path: Any, formats: list[str]) -> tuple[list[Source], list[str]]:
+_Note = tuple[str, str]  # a format, and why a dataset of it was not found
+
+
+def find_in(path: Any, formats: list[str]) -> tuple[list[Source], list[_Note]]:
     """The datasets of a path, one per format, and why others were not found.
 
     A folder has a dataset of its own, or one for each split in folders such as `train`
@@ -335,12 +337,12 @@ def _find_own(path, formats):
         except (ValueError, OSError) as error:
             # Of a folder, FileNotFoundError only means that it holds another format.
             if path.is_file() or type(error) is not FileNotFoundError:
-                notes.append(f"{FORMATS[format].title}: {error}")
+                notes.append((format, str(error)))
             continue
         except ImportError as error:  # of a file that may be of another dataset
             if len(formats) == 1:
                 raise
-            notes.append(f"{FORMATS[format].title}: {error}")
+            notes.append((format, str(error)))
             continue
         if readers:
             found.append(Source(format, path, readers, path))
@@ -353,8 +355,8 @@ def find_below(
     path: Any,
     formats: list[str],
     everywhere: bool = True,
-    notes_above: Sequence[str] = (),
-) -> tuple[list[Source], list[str]]:
+    notes_above: Sequence[_Note] = (),
+) -> tuple[list[Source], list[_Note]]:
     """The datasets in the folders below a folder, none of them inside another.
 
     Those far down count if there are none above, nor anything that could be one: they
@@ -393,8 +395,8 @@ def find_below(
 
 def _may_hold_more(path, notes):
     """Whether files that cannot be read as they are may be those that are meant."""
-    csv = FORMATS["csv"].title  # of which there are tables of anything
-    are_of_data = any(not note.startswith(f"{csv}:") for note in notes)
+    # A csv file may be a table of anything.
+    are_of_data = any(format != "csv" for format, _ in notes)
     return are_of_data or bool(describe_other_files(path))
 
 
@@ -433,7 +435,8 @@ def _describe_unknown(path, formats, notes):
             more += f" and {count_of(count, 'image')} in all"
         holds = f"which holds {', '.join(names[:SHOWN]) or 'nothing'}{more}"
     looked = ", ".join(FORMATS[format].title for format in formats)
-    troubles = f". Not readable: {'; '.join(dict.fromkeys(notes))}" if notes else ""
+    why = [f"{FORMATS[name].title}: {text}" for name, text in dict.fromkeys(notes)]
+    troubles = f". Not readable: {'; '.join(why)}" if why else ""
     for text in (describe_unknown_files(path), describe_other_files(path)):
         troubles += f". {text}" if text else ""
     return (

@@ -16,6 +16,7 @@ from effdet_keras.data.formats.coco import coco_readers, write_coco
 from effdet_keras.data.formats.create_ml import create_ml_readers
 from effdet_keras.data.formats.csv import csv_readers, write_csv
 from effdet_keras.data.formats.cvat import cvat_readers
+from effdet_keras.data.formats.dataset_files import visible_files
 from effdet_keras.data.formats.datumaro import (
     datumaro_own_readers,
     kitti_readers,
@@ -119,6 +120,25 @@ class Source:
     def described(self):
         """The format, and the names of the splits."""
         return f"{FORMATS[self.format].title}: splits {', '.join(self.readers)}"
+
+
+_ONE_FILE_SUFFIXES = (".json", ".csv", ".xml", ".jsonl")
+
+
+def own_files(source: Source) -> list[pathlib.Path]:
+    """The files of a dataset of `WITH_ONE_FILE` that lie directly in its folder."""
+    return [
+        file
+        for file in visible_files(source.path, *_ONE_FILE_SUFFIXES)
+        if _is_of_format(file, source.format)
+    ]
+
+
+def _is_of_format(file, format):
+    try:
+        return bool(FORMATS[format].readers(file))
+    except (ValueError, OSError):  # another table, or damaged
+        return False
 
 
 def read_splits(

@@ -56,7 +56,8 @@ def test_a_json_in_annotations_of_fewer_other_images_is_left_aside(tmp_path, cap
     )
     with pytest.raises(ValueError, match="2 datasets of different images") as error:
         load(tmp_path)
-    assert "(pass its file for that)" in str(error.value)
+    file = str(tmp_path / "annotations.json")
+    assert f"(pass {file!r} for that)" in str(error.value)
     assert len(load(tmp_path / "annotations.json")) == 2
     assert len(load(tmp_path / "annotations")) == 3
 
@@ -100,7 +101,7 @@ def test_a_file_beside_the_images_with_more_of_them_is_read(tmp_path, capsys):
     put(tmp_path, "old.json", text=coco("a.jpg"))
     put(tmp_path, "all/new.json", text=coco("a.jpg", "b.jpg", "c.jpg"))
     assert loaded(tmp_path)[0] == {"train": ["a.jpg", "b.jpg", "c.jpg"]}
-    assert "Pass its file for that" in capsys.readouterr().out
+    assert f"Pass '{tmp_path / 'old.json'}' for that" in capsys.readouterr().out
     assert len(load(tmp_path / "old.json")) == 1
 
 
@@ -129,6 +130,33 @@ def test_splits_in_annotations_beside_one_in_the_folder_are_read(tmp_path):
     assert loaded(tmp_path)[0] == {"train": ["b.jpg"], "val": ["c.jpg"]}
 
 
+def test_a_table_beside_a_dataset_and_a_folder_of_annotations_is_none(tmp_path):
+    put(tmp_path, "images/a.jpg", "images/b.jpg")
+    rows = {name: f"{name}.jpg,40,20,cat,1,2,9,9\n" for name in "ab"}
+    put(tmp_path, "a_table.csv", text="epoch,loss\n1,2\n")
+    put(tmp_path, "b_broken.json", text='{"images": [')
+    put(tmp_path, "labels.csv", text=CSV + rows["a"] + rows["b"])
+    put(tmp_path, "annotations/old.csv", text=CSV + rows["a"])
+    assert loaded(tmp_path)[0] == {"train": ["a.jpg", "b.jpg"]}
+
+
+@pytest.mark.parametrize("is_same", [True, False])
+def test_a_file_of_another_format_in_annotations_is_told(tmp_path, capsys, is_same):
+    put(tmp_path, "images/a.jpg", "images/b.jpg", "images/c.jpg")
+    put(tmp_path, "labels.json", text=coco("a.jpg", "b.jpg"))
+    row = f"{'a' if is_same else 'c'}.jpg,40,20,cat,1,2,9,9\n"
+    put(tmp_path, "annotations/labels.csv", text=CSV + row)
+    assert loaded(tmp_path)[0] == {"train": ["a.jpg", "b.jpg"]}
+    said, place = capsys.readouterr().out, str(tmp_path / "annotations")
+    if is_same:
+        assert f"The same images are in {place!r} as CSV, which is not read" in said
+    else:
+        assert f"{place!r} is CSV: splits train as well, of other images" in said
+    assert "Pass format='csv' (--format) or its folder for that" in said
+    assert len(load(tmp_path, format="csv")) == 1
+    assert len(load(tmp_path, format="coco")) == 2
+
+
 def test_a_test_split_beside_those_in_annotations_is_left_aside(tmp_path, capsys):
     put(tmp_path, *(f"images/{name}.jpg" for name in "abc"))
     rows = {name: f"{name}.jpg,40,20,cat,1,2,9,9\n" for name in "abc"}
@@ -147,6 +175,18 @@ def test_a_folder_with_a_few_more_images_than_the_one_around_it_is_not_read(
     voc(tmp_path, *number, images=f"pets/{name}", annotations=f"pets/{name}")
     assert loaded(tmp_path)[0] == {"train": ["a.jpg", "b.jpg", "c.jpg"]}
     assert "which is not read: pass that folder" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    "name, is_read",
+    [("gold", True), ("automobiles", True), ("pets_old", False), ("rawimages", False)],
+)
+def test_the_words_of_a_folder_say_whether_it_is_fuller(tmp_path, name, is_read):
+    voc(tmp_path, *"abc", images="pets", annotations="pets")
+    place = f"pets/{name}"
+    voc(tmp_path, *"abcdefg", images=place, annotations=place)
+    found = [f"{stem}.jpg" for stem in ("abcdefg" if is_read else "abc")]
+    assert loaded(tmp_path)[0] == {"train": found}
 
 
 def test_a_folder_called_after_the_split_that_is_read_is_told(tmp_path, capsys):
@@ -518,6 +558,15 @@ def test_a_second_pair_of_images_and_labels_is_told(tmp_path):
     assert found == {"train": ["a.jpg"]}
     assert f"the images of '{tmp_path / 'New Images'}' with the txt files of" in said
     assert "are left out: put both into a folder of their own" in said
+
+
+@pytest.mark.parametrize(
+    "name, is_told", [("division", True), ("drawer", True), ("predictions", False)]
+)
+def test_a_second_pair_is_told_unless_a_program_made_it(tmp_path, name, is_told):
+    yolo(tmp_path, "images", "labels", names=["a"])
+    yolo(tmp_path, f"{name}_frames", "labels_2", names=["b"])
+    assert ("are left out" in loaded(tmp_path)[1]) == is_told
 
 
 # --- Other formats.

@@ -235,6 +235,9 @@ _OTHER_WORDS = frozenset(
     """.split()
 )
 
+# Those that are written together with another word, as in `oldimages`.
+_CONTENTS = "annotations?|images?|labels?|files|data|imgs?|txts?|xmls?"
+
 
 def split_in_name(name: str) -> str | None:
     """The split that a name mentions, beside words that mean no split; else None.
@@ -271,6 +274,20 @@ def words_in_name(name: str) -> set[str]:
         ['cam1', 'test']
     """
     return {word.lower() for word in _words_of(name)} - _OTHER_WORDS
+
+
+def has_word(name: str, words: str) -> bool:
+    """Whether a name has one of some words, such as "old|backups?".
+
+    It may be written together with a word for what a folder holds, and a number.
+
+    Example:
+        >>> names = ("images_old", "oldLabels", "rawdata2", "gold", "drawers")
+        >>> [has_word(name, "old|raw") for name in names]
+        [True, True, True, False, False]
+    """
+    pattern = rf"({_CONTENTS})?({words})({_CONTENTS})?\d*"
+    return any(re.fullmatch(pattern, word, re.I) for word in _words_of(name))
 
 
 def _words_of(name):

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import collections
 import itertools
-import re
 from typing import Any
 
 from effdet_keras._internal.whole_files import is_remote
@@ -12,6 +11,7 @@ from effdet_keras.data.dataset import count_of
 from effdet_keras.data.formats import reading
 from effdet_keras.data.formats.dataset_files import (
     NO_DATA_FOLDERS,
+    has_word,
     names_in,
     role_of_split,
     split_folders,
@@ -49,7 +49,10 @@ from effdet_keras.data.formats.yolo_texts import LOOKED_AT, NAME_FILES, are_labe
 from effdet_keras.images import IMAGE_SUFFIXES
 
 # Words for what a program drew or detected, and for what was there before.
-_RESULT_WORD = re.compile(r"old|back|bak|pred|detect|result|output|vis|draw", re.I)
+_RESULT_WORD = (
+    "old|back(up)?s?|bak|pred(s|ict(ed|ions?)?)?|detect(s|ed|ions?)?|results?"
+    "|out(puts?)?|vis(uali[sz](ed|ations?))?|draw(n|ings?)?"
+)
 _MAX_OTHERS = 20  # folders beside those of a dataset, of which each two are compared
 _BOXES_ALONE = (*LABEL_FOLDERS, "obj_train_data")
 
@@ -187,7 +190,7 @@ def _parts_layout(path):
     images.sort(key=lambda folder: folder.name != "images")
     folder = images[0]
     others = [f for f in folders if f not in images and f not in labels]
-    others = [f for f in others if not _RESULT_WORD.search(f.name)]
+    others = [f for f in others if not has_word(f.name, _RESULT_WORD)]
     if len(others) <= _MAX_OTHERS:
         notes += tuple(_note_of_other_pair(*pair) for pair in _count_all_pairs(others))
     inner, files = names_in(folder)
