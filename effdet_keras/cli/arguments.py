@@ -20,6 +20,7 @@ DATASET_FORMATS = (
     "labelme",
     "via",
     "label_studio",
+    "labelbox",
     "create_ml",
     "hugging_face",
     "edge_impulse",

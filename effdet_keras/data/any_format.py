@@ -65,10 +65,11 @@ def load(
         split: name of a split, such as "train", which is `train2017` or `Train` as
             well. None reads the only one.
         format: "coco", "voc", "yolo", "csv", "tfrecord", "tfds", "cvat", "labelme",
-            "via", "label_studio", "create_ml", "hugging_face", "edge_impulse",
-            "keras_txt", "supervisely", "bdd", "ground_truth", or, by the package
-            datumaro, "kitti", "wider_face", "open_images", "vott", "labelme_xml", "mot"
-            or "datumaro", where a folder holds several. None finds it out.
+            "via", "label_studio", "labelbox", "create_ml", "hugging_face",
+            "edge_impulse", "keras_txt", "supervisely", "bdd", "ground_truth", or, by
+            the package datumaro, "kitti", "wider_face", "open_images", "vott",
+            "labelme_xml", "mot" or "datumaro", where a folder holds several. None finds
+            it out.
         class_names: names in the order of the labels, to bring a second dataset in line
             with a first one: pass the first dataset's `class_names`, which may have
             classes that are not in this one. Or a label map: a dict from category id to
@@ -77,8 +78,8 @@ def load(
         on_error: "raise" raises one error that names everything that is wrong; "skip"
             leaves it out, warns, and lists it in `dataset.problems`.
         masks: whether to read masks for segmentation as well, of COCO json (see
-            `from_coco`), TFRecord, CVAT, LabelMe, VIA, Label Studio or Supervisely; for
-            files of masks see `dataset.with_masks`.
+            `from_coco`), TFRecord, CVAT, LabelMe, VIA, Label Studio, Labelbox or
+            Supervisely; for files of masks see `dataset.with_masks`.
         unlabelled: "negative" or "skip", what images without an annotation file of
             their own are, in formats with one file per image: see `from_yolo`.
         reader_options: what the reader of one format takes alone: `class_attribute` of

@@ -31,6 +31,7 @@ from effdet_keras.data.formats.ground_truth import ground_truth_readers
 from effdet_keras.data.formats.hugging_face import hugging_face_readers
 from effdet_keras.data.formats.keras_txt import keras_txt_readers
 from effdet_keras.data.formats.label_studio import label_studio_readers
+from effdet_keras.data.formats.labelbox import labelbox_readers
 from effdet_keras.data.formats.labelme import labelme_readers
 from effdet_keras.data.formats.reading import NoClassError
 from effdet_keras.data.formats.supervisely import supervisely_readers
@@ -78,6 +79,7 @@ FORMATS = {
         reader_options=("class_attribute",),
     ),
     "label_studio": Format("Label Studio", label_studio_readers, None, has_masks=True),
+    "labelbox": Format("Labelbox", labelbox_readers, None, has_masks=True),
     "create_ml": Format("Create ML json", create_ml_readers, None),
     "hugging_face": Format(
         "Hugging Face", hugging_face_readers, None, reader_options=("box_format",)
@@ -99,7 +101,9 @@ FORMATS = {
 
 
 # Those with all annotations of a split in one file.
-WITH_ONE_FILE = frozenset({"coco", "csv", "cvat", "via", "label_studio", "create_ml"})
+WITH_ONE_FILE = frozenset(
+    {"coco", "csv", "cvat", "via", "label_studio", "labelbox", "create_ml"}
+)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -122,7 +126,7 @@ class Source:
         return f"{FORMATS[self.format].title}: splits {', '.join(self.readers)}"
 
 
-_ONE_FILE_SUFFIXES = (".json", ".csv", ".xml", ".jsonl")
+_ONE_FILE_SUFFIXES = (".json", ".csv", ".xml", ".ndjson", ".jsonl")
 
 
 def own_files(source: Source) -> list[pathlib.Path]:

@@ -42,6 +42,7 @@ _WITHOUT_NEGATIVES = (
     "cvat",
     "labelme",
     "via",
+    "labelbox",
     "create_ml",
     "keras_txt",
     "edge_impulse",

@@ -480,8 +480,6 @@ def test_another_format_whose_images_are_gone_too_is_not_offered(tmp_path):
 @pytest.mark.parametrize(
     "file, content, tool",
     [
-        ("a.json", [{"ID": "1", "Labeled Data": "a.png", "Label": {}}], "Labelbox"),
-        ("a.ndjson", {"data_row": {}, "media_attributes": {}, "projects": {}}, "Label"),
         ("a.json", {"version": "2.0", "item": {}, "annotations": []}, "V7 Darwin"),
         ("a.json", {"metadata": {}, "instances": []}, "SuperAnnotate"),
     ],

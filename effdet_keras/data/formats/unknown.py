@@ -35,6 +35,7 @@ _KNOWN_KEYS = {
     "LabelMe": "shapes, imagePath",
     "VIA": "filename, regions",
     "Label Studio": "data, annotations",
+    "Labelbox": "Labeled Data, Label, or data_row, projects",
     "Create ML": "image, annotations",
     "Hugging Face": "file_name, objects",
     "Edge Impulse": "boundingBoxes",
@@ -44,8 +45,6 @@ _KNOWN_KEYS = {
 _SUPERVISELY = {"description", "tags", "size", "objects"}  # read by the file's name
 # Keys of the json files of tools that are not read, and what people call these tools.
 _OTHER_TOOLS = {
-    ("Labeled Data", "Label"): "Labelbox",
-    ("data_row", "projects"): "Labelbox",
     ("item", "annotations", "version"): "V7 Darwin",
     ("metadata", "instances"): "SuperAnnotate",
     ("task_id", "response"): "Scale AI",

@@ -20,6 +20,10 @@ REGION = {
     "value": {**XYWH, "rotation": 0, "rectanglelabels": ["cat"]},
 }
 JOB = {"annotations": [{"class_id": 0, "left": 5, "top": 2, "width": 20, "height": 10}]}
+LABELBOX = {
+    "name": "cat",
+    "bounding_box": {"left": 5, "top": 2, "width": 20, "height": 10},
+}
 # The name of the file, and its content, of one image with one box.
 EXPORTS = {
     "labelme": ("a.json", {"shapes": [SHAPE], "imagePath": "a.png", "imageHeight": 20}),
@@ -40,6 +44,13 @@ EXPORTS = {
     "label_studio": (
         "tasks.json",
         [{"id": 1, "data": {"image": "a.png"}, "annotations": [{"result": [REGION]}]}],
+    ),
+    "labelbox": (
+        "export.ndjson",
+        {
+            "data_row": {"id": "1", "external_id": "a.png"},
+            "projects": {"p": {"labels": [{"annotations": {"objects": [LABELBOX]}}]}},
+        },
     ),
     "create_ml": (
         "boxes.json",
