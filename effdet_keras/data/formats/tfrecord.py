@@ -460,7 +460,26 @@ def _named_splits(splits):
     are_named = any(map(split_in_name, splits)) or any(map(_is_numbered, files))
     if len(splits) > 1 and not are_named and all(map(_has_one_record, files[:20])):
         return {reading.ONE_SPLIT: files}  # as VoTT writes them
+    splits = _joined_parts(splits)
+    if len(splits) > _MAX_SPLITS and not any(map(split_in_name, splits)):
+        return {reading.ONE_SPLIT: files}
     return dict(zip(reading.split_names(list(splits)), splits.values()))
+
+
+_MAX_SPLITS = 10  # such as the folds of a cross-validation; more are parts of one
+
+
+def _joined_parts(splits):
+    """The files by their splits, of which many that differ in a number are one."""
+    parts = collections.defaultdict(list)
+    for split in splits:
+        parts[re.sub(r"(?:[\W_]*\d+)+[\W_]*", "_", split).strip("_")].append(split)
+    joined = collections.defaultdict(list)
+    for name, own in parts.items():
+        for split in own:
+            is_part = len(own) > _MAX_SPLITS
+            joined[name or reading.ONE_SPLIT if is_part else split] += splits[split]
+    return dict(joined)
 
 
 def _is_numbered(path):

@@ -207,6 +207,29 @@ def test_names_of_shards_and_patterns(tmp_path, name):
         assert len(dataset) == (2 if files == [path, path] else 1)
 
 
+@pytest.mark.parametrize(
+    "names, expected",
+    [
+        ([f"train_{i:03d}" for i in range(11)], {"train": 11}),
+        ([f"train_{i}" for i in range(10)], {f"train_{i}": 1 for i in range(10)}),
+        (
+            [f"train-{i}" for i in range(11)] + [f"val{i}" for i in range(12)],
+            {"train": 11, "val": 12},
+        ),
+        ([f"segment-{i}_{i}_labels" for i in range(11)], {"segment_labels": 11}),
+        ([str(i) for i in range(11)], {"train": 11}),
+        ([f"a{i}" for i in range(11)] + ["a"], {"a": 12}),
+        ([f"{name}_scene" for name in "abcdefghijk"], {"train": 11}),
+        (["cats", "dogs"], {"cats": 1, "dogs": 1}),
+    ],
+)
+def test_many_files_that_differ_in_a_number_are_one_split(tmp_path, names, expected):
+    for name in names:
+        (tmp_path / f"{name}.tfrecord").write_bytes(bytes(64))
+    splits = tfrecord_splits(tmp_path)
+    assert {split: len(files) for split, files in splits.items()} == expected
+
+
 @pytest.mark.parametrize("name", ["model.ckpt.data", "variables.data"])
 def test_checkpoints_of_tensorflow_are_no_records(tmp_path, name):
     (tmp_path / f"{name}-00000-of-00001").write_bytes(b"weights")
