@@ -117,8 +117,7 @@ def choose(found: list[Source], inner: list[Source], path: Any) -> Source:
         notes += f"\n  and in {len(others) - SHOWN} more, which are not read"
     notes += "".join(
         f"\n  {str(c.source.path)!r} is {c.source.described} as well, of other "
-        f"images, which is not read: {c.counted}. "
-        f"{_how_to_read(first.source, c.source)} for that."
+        f"images, which is not read: {c.counted}. {_how_to_read(first, c)}."
         for c in aside[:SHOWN]
     )
     notes += "".join(_note_of_unread(first.source, *pair) for pair in unread)
@@ -485,16 +484,7 @@ def _note_of_other(chosen, other):
     names = sorted(chosen.boxes_of.keys() | other.boxes_of.keys())
     pairs = ((n, chosen.boxes_of.get(n), other.boxes_of.get(n)) for n in names)
     different = [pair for pair in pairs if pair[1] != pair[2]]
-    cure = f"{_how_to_read(chosen.source, other.source)} for that"
-    if chosen.place == other.place:  # the folders of splits in it are read
-        cure = "Move these folders away to read that"
-    elif (
-        chosen.source.format == other.source.format
-        and other.source.path in chosen.source.path.parents
-    ):
-        cure = f"Move {str(chosen.source.path)!r} away to read that"
-        if other.source.format in WITH_ONE_FILE:
-            cure = f"Pass {_file_of(other.source)} for that"
+    cure = _how_to_read(chosen, other)
     if not different:
         moved = [name for name in chosen.means_of if _is_elsewhere(name, chosen, other)]
         if not moved:
@@ -562,10 +552,18 @@ def _describe_mean(box_xywh):
 
 
 def _how_to_read(chosen, other):
-    """What to pass to read another source in place of the one that was chosen."""
-    if other.format == chosen.format:
-        return "Pass its folder"
-    return f"Pass format={other.format!r} (--format) or its folder"
+    """How to read another content in place of the one that was chosen."""
+    if other.place == chosen.place:
+        return "Move these folders away to read that"  # those of splits, which are read
+    here, there = chosen.source, other.source
+    if there.format != here.format:
+        folder = "" if there.path == there.root else " or its folder"
+        return f"Pass format={there.format!r} (--format){folder} for that"
+    if there.path not in here.path.parents:
+        return "Pass its folder for that"
+    if there.format in WITH_ONE_FILE:
+        return f"Pass {_file_of(there)} for that"
+    return f"Move {str(here.path)!r} away to read that"
 
 
 def _file_of(source):

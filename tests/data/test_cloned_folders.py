@@ -189,6 +189,16 @@ def test_the_words_of_a_folder_say_whether_it_is_fuller(tmp_path, name, is_read)
     assert loaded(tmp_path)[0] == {"train": found}
 
 
+def test_a_test_split_above_the_data_is_told_with_its_file(tmp_path, capsys):
+    put(tmp_path, "images/a.jpg", "images/b.jpg")
+    rows = {name: f"{name}.jpg,40,20,cat,1,2,9,9\n" for name in "ab"}
+    put(tmp_path, "test_labels.csv", text=CSV + rows["a"])
+    put(tmp_path, "data/train_labels.csv", text=CSV + rows["b"])
+    assert loaded(tmp_path)[0] == {"train": ["b.jpg"]}
+    cure = f"Pass '{tmp_path / 'test_labels.csv'}' for that."
+    assert cure in capsys.readouterr().out
+
+
 def test_a_folder_called_after_the_split_that_is_read_is_told(tmp_path, capsys):
     voc(tmp_path, "a", "b", images=".", annotations=".")
     voc(tmp_path, "c", images="train", annotations="train")
