@@ -100,12 +100,13 @@ def _read_as_trained(data, run):
     known = configuration.reader_options
     if data.reader_options is None and known and data.takes(known):
         as_trained["reader_options"] = known
-    if as_trained:
-        said = ", ".join(f"{name}={value!r}" for name, value in as_trained.items())
-        print(printable(f"As '{run.path}' was trained: {said}."))
+    if not as_trained:
+        return data
+    said = ", ".join(f"{name}={value!r}" for name, value in as_trained.items())
+    print(printable(f"As '{run.path}' was trained: {said}."))
     return dataclasses.replace(data, **as_trained)
 
 
 def _has_unlabelled(data):
     """Whether the format of a source tells images without annotations from others."""
-    return FORMATS[data.find().format].has_unlabelled
+    return FORMATS[data.found.format].has_unlabelled

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import functools
 import os
 import pathlib
 from collections.abc import Iterable, Mapping
@@ -82,14 +83,18 @@ class DatasetSource:
 
     def load(self, preferred: tuple[str, ...]) -> DetectionDataset:
         """Reads the split that was asked for, or else the first preferred one."""
-        from effdet_keras.data.any_format import load
+        from effdet_keras.data.any_format import read_found
 
-        options = {"format": self.format, "unlabelled": self.unlabelled}
-        options["on_error"] = self.on_error or "raise"
-        options["reader_options"] = self.reader_options
-        return load(self.path, self.chosen_split(preferred), **options)
+        return read_found(
+            self.found,
+            self.path,
+            self.chosen_split(preferred),
+            on_error=self.on_error or "raise",
+            unlabelled=self.unlabelled,
+        )
 
-    def find(self) -> Source:
+    @functools.cached_property
+    def found(self) -> Source:
         """What `load` finds at the path."""
         from effdet_keras.data.find_dataset import find
 
@@ -99,15 +104,14 @@ class DatasetSource:
         """Whether the reader of the dataset takes these options."""
         other = dataclasses.replace(self, reader_options=reader_options)
         with contextlib.suppress(InvalidValueError):
-            other.find()
-            return True
+            return bool(other.found)
         return False
 
     def chosen_split(self, preferred: tuple[str, ...]) -> str:
         """The split that was asked for, or else the first preferred one."""
         if self.split is not None:
             return self.split
-        names = list(self.find().readers)
+        names = list(self.found.readers)
         found = [name for name in preferred if name in names]
         roles = [role_of_split(name) for name in preferred]
         found = found or [

@@ -20,7 +20,12 @@ from effdet_keras.data.formats.image_paths import dataset_root
 from effdet_keras.data.formats.label_map import ClassNames
 from effdet_keras.data.formats.reading import NoClassError, chosen_split
 from effdet_keras.data.formats.unknown import describe_other_files
-from effdet_keras.data.known_formats import FORMATS, collector_off, read_splits
+from effdet_keras.data.known_formats import (
+    FORMATS,
+    Source,
+    collector_off,
+    read_splits,
+)
 from effdet_keras.data.problems import MissingImageError
 from effdet_keras.data.split_notes import (
     others_than,
@@ -104,19 +109,39 @@ def load(
         ['train', 'valid']
     """
     with listing_once():
-        found = find(path, format, reader_options)
-        try:
-            split = chosen_split(found.readers, split, path)
-        except InvalidValueError as error:
-            lines = why_left_out(found)
-            if not lines:
-                raise
-            raise InvalidValueError(". ".join([str(error), *lines])) from error
-        options = class_names, on_error, masks, unlabelled
-        dataset = _read(found, [split], *options)[split]
+        return read_found(
+            find(path, format, reader_options),
+            path,
+            split,
+            class_names=class_names,
+            on_error=on_error,
+            masks=masks,
+            unlabelled=unlabelled,
+        )
+
+
+def read_found(
+    found: Source,
+    path: str | os.PathLike[str],
+    split: str | None,
+    *,
+    class_names: ClassNames | None = None,
+    on_error: str = "raise",
+    masks: bool = False,
+    unlabelled: str | None = None,
+) -> DetectionDataset:
+    """Reads a split of what `find` found at a path: see `load`."""
+    try:
+        split = chosen_split(found.readers, split, path)
+    except InvalidValueError as error:
+        lines = why_left_out(found)
+        if not lines:
+            raise
+        raise InvalidValueError(". ".join([str(error), *lines])) from error
+    datasets = _read(found, [split], class_names, on_error, masks, unlabelled)
     if found.format == "yolo":
         tell_of_one_folder(found, split)
-    return dataset
+    return datasets[split]
 
 
 def load_splits(
