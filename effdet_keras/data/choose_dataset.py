@@ -489,6 +489,8 @@ def _note_of_other(chosen, other):
         moved = [name for name in chosen.means_of if _is_elsewhere(name, chosen, other)]
         if not moved:
             line = f"{line}, which is not read: {chosen.counted} in both"
+            if not (chosen.is_sound and other.is_sound):
+                line += ", without what cannot be read"
             here, there = _class_counts(chosen), _class_counts(other)
             if here == there or there is None:
                 return f"{line}."

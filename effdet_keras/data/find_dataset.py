@@ -41,6 +41,7 @@ from effdet_keras.data.formats.unknown import (
     describe_unknown_files,
 )
 from effdet_keras.data.formats.yolo_layout import find_layout
+from effdet_keras.data.formats.yolo_places import has_image, places_of
 from effdet_keras.data.known_formats import (
     FORMATS,
     WITH_ONE_FILE,
@@ -153,9 +154,15 @@ def _has_training(found):
     return any(role_of_split(name) not in EVALUATION for name in names)
 
 
-def _lacks_names(source):
-    """Whether nothing names its classes: another format of its images may do so."""
-    return source.format == "yolo" and not find_layout(source.path).names
+def _lacks_names_or_images(source):
+    """Whether nothing names its classes, or no image is where a data.yaml says.
+
+    Another format of its images may have names, and a folder below may have images.
+    """
+    if source.format != "yolo":
+        return False
+    layout = find_layout(source.path)
+    return not layout.names or not any(map(has_image, places_of(layout.splits)))
 
 
 def _find_inside(found, formats):
@@ -164,7 +171,7 @@ def _find_inside(found, formats):
     They may be the same images with the splits of their author, such as the csv files
     of `data/`; or be whole, where images of what was found are not there.
     """
-    if any(is_divided(s) and not _lacks_names(s) for s in found):
+    if any(is_divided(s) and not _lacks_names_or_images(s) for s in found):
         return []
     known = {(source.format, *source.readers) for source in found}
     places = dict.fromkeys(source.path for source in found if source.path.is_dir())

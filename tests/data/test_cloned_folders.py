@@ -579,6 +579,57 @@ def test_a_second_pair_is_told_unless_a_program_made_it(tmp_path, name, is_told)
     assert ("are left out" in loaded(tmp_path)[1]) == is_told
 
 
+def test_a_yaml_file_of_empty_folders_gives_way_to_the_data_below(tmp_path):
+    content = "train: train/images\nval: val/images\nnames: [cat]\n"
+    put(tmp_path, "data.yaml", text=content)
+    put(tmp_path, "train/images/.gitkeep", "val/images/.gitkeep")
+    with pytest.raises(FileNotFoundError, match="no image of the split 'train'") as e:
+        load_splits(tmp_path)
+    assert f"as '{tmp_path / 'data.yaml'}' has it. Put its images" in str(e.value)
+    yolo(tmp_path / "data/one", names="b", classes=None)
+    assert loaded(tmp_path)[0] == {"train": ["b.jpg"]}
+    assert load(tmp_path).class_names == ("cat",)
+    yolo(tmp_path / "data/two", names="c")
+    with pytest.raises(ValueError, match="2 datasets of different images") as error:
+        load_splits(tmp_path)
+    assert f"'{tmp_path / 'data/one'}' is YOLO" in str(error.value)
+
+
+def test_boxes_of_unknown_classes_are_not_said_to_be_equal(tmp_path, capsys):
+    for place, count in (("copy", 2), ("data/images", 3)):
+        rows = "".join(f"{i} 0.5 0.5 0.2 0.2\n" for i in range(3, 3 + count))
+        put(tmp_path / place, *(f"{stem}.jpg" for stem in "ab"))
+        for stem in "ab":
+            put(tmp_path / place, f"{stem}.txt", text=rows)
+        put(tmp_path / place, "classes.txt", text="cat\n")
+    with pytest.raises(ValueError, match="unknown class") as error:
+        load_splits(tmp_path)
+    said = capsys.readouterr().out
+    assert "0 boxes in 2 images in both, without what cannot be read" in said
+    assert "classes.txt' has only 1 name" in str(error.value)
+
+
+@pytest.mark.parametrize(
+    "train, test", [("entrenamiento", "prueba"), ("Treino", "Teste"), ("train", "test")]
+)
+def test_splits_in_other_languages(tmp_path, train, test):
+    put(tmp_path, "images/a.jpg", "images/b.jpg")
+    rows = {name: f"{name}.jpg,40,20,cat,1,2,9,9\n" for name in "ab"}
+    put(tmp_path, f"{train}.csv", text=CSV + rows["a"])
+    put(tmp_path, f"{test}.csv", text=CSV + rows["b"])
+    assert loaded(tmp_path)[0] == {"train": ["a.jpg"], "test": ["b.jpg"]}
+
+
+def test_images_of_a_json_that_are_pointers_of_git_lfs_are_called_so(tmp_path):
+    put(tmp_path, "annotations/instances_default.json", text=coco("a.jpg"))
+    for number, place in enumerate(("red/train", "green/train")):
+        put(tmp_path, f"{place}/a.jpg")
+        pointer = f"version https://git-lfs.github.com/spec/v1\noid sha256:{number}\n"
+        (tmp_path / place / "a.jpg").write_text(pointer)
+    with pytest.raises(FileNotFoundError, match=r"is a pointer of Git LFS: get"):
+        load(tmp_path)
+
+
 # --- Other formats.
 
 

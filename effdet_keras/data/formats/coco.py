@@ -45,7 +45,12 @@ from effdet_keras.data.problems import NoImageFolderError, Problems
 from effdet_keras.data.record import load_mask, shape_as_coco
 from effdet_keras.data.shared_images import is_copy
 from effdet_keras.errors import InvalidValueError
-from effdet_keras.images import IMAGE_SUFFIXES, read_image_size
+from effdet_keras.images import (
+    IMAGE_SUFFIXES,
+    LFS_CURE,
+    is_lfs_pointer,
+    read_image_size,
+)
 
 
 def from_coco(
@@ -187,6 +192,8 @@ def _find_image_dir(annotations, images, problems):
         if len(same) > 1:
             places = ", ".join(repr(str(place)) for place in same[:3])
             text += f". There are {len(same)} images of that name: {places}"
+            if is_lfs_pointer(same[0]):
+                text += f". The first {LFS_CURE}"
         raise NoImageFolderError(text)
     return folder or path.parent
 

@@ -214,14 +214,31 @@ def _file_name(path):
 
 ONE_SPLIT = "train"  # the name of a dataset that is not divided
 
+# In Spanish, Portuguese, French and Italian.
+_IN_OTHER_LANGUAGES = {
+    "entrenamiento": "train",
+    "treinamento": "train",
+    "treino": "train",
+    "entrainement": "train",
+    "entraînement": "train",
+    "addestramento": "train",
+    "validacion": "validation",
+    "validación": "validation",
+    "validacao": "validation",
+    "validação": "validation",
+    "validazione": "validation",
+    "prueba": "test",
+    "teste": "test",
+}
 _SPLIT_WORD = re.compile(
-    r"(?P<word>training|train|trn|validation|validate|valid|val|eval|testing|test|tst)"
+    r"(?P<word>training|train|trn|validation|validate|valid|val|eval|testing|test|tst|"
+    rf"{'|'.join(_IN_OTHER_LANGUAGES)})"
     r"(?P<year>\d{4})?(?:set|data|imgs?|images?|labels?|_)?",
     re.IGNORECASE,
 )
 _TRAINVAL = re.compile(r"train_?val(\d{4})?", re.IGNORECASE)
 _SHORT = {"training": "train", "trn": "train", "testing": "test", "tst": "test"}
-_SHORT["validate"] = "validation"
+_SHORT |= {"validate": "validation"} | _IN_OTHER_LANGUAGES
 _ROLES = {"train": "train", "test": "test"}
 _ROLES |= dict.fromkeys(("val", "valid", "validation", "eval"), "validation")
 # Words of such names that tell what is in a file, not of which split it is.
@@ -248,6 +265,8 @@ def split_in_name(name: str) -> str | None:
     Example:
         >>> [split_in_name(n) for n in ("obj_train_data", "Train", "val2017", "cats")]
         ['train', 'train', 'val2017', None]
+        >>> split_in_name("img_entrenamiento")
+        'train'
     """
     words = _words_of(name)
     others = [w for w in words if not _SPLIT_WORD.fullmatch(w) and not w.isdecimal()]

@@ -216,7 +216,10 @@ def _why_unknown(names, layout, folders, label):
     shown = f"{count_of(len(names), 'name')}, {reprlib.repr(list(names))}"
     if not layout.names and not layout.names_of:
         return f"the number {label:g}: `class_names` has only {shown}"
-    file = "the list of class names" if layout.yaml is None else repr(layout.yaml.name)
+    file = "the list of class names"
+    if layout.names_file is not None:
+        is_yaml = layout.names_file == layout.yaml
+        file = repr(layout.yaml.name if is_yaml else str(layout.names_file))
     text = (
         f"the number {label:g}: {file} has only {shown}. Add the others there, or pass "
         "`class_names` with all of them, these first"

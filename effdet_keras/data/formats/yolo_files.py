@@ -72,8 +72,12 @@ def images_of(layout: Layout, split: str, problems: Any) -> list[Any]:
     if not paths:
         problems.refuse()  # all that a list names may be missing
         if not problems.has("missing image"):
-            places = list(map(str, layout.splits[split]))
-            raise FileNotFoundError(f"`from_yolo` found no image. Received: {places}")
+            places = ", ".join(repr(str(place)) for place in layout.splits[split])
+            source = "" if layout.yaml is None else f", as {str(layout.yaml)!r} has it"
+            raise FileNotFoundError(
+                f"`from_yolo` found no image of the split {split!r}, which are to be "
+                f"in {places}{source}. Put its images there"
+            )
     return list(dict.fromkeys(paths))
 
 
@@ -96,8 +100,8 @@ def _note_other_files(others, layout, problems):
         return
     kinds = ", ".join(f"{n} {ending}" for ending, n in others.most_common(5))
     detail = (
-        f"{others.total():,} files among the images are left out, because they are no "
-        f"images that Pillow reads: {kinds}"
+        f"{others.total():,} files among the images are left out, because their names "
+        f"do not end as those of images do: {kinds}"
     )
     problems.add("files that are no images", layout.folder, detail)
 

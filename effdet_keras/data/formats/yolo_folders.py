@@ -90,9 +90,12 @@ def with_names(layout: Layout, path: Any) -> Layout:
     places += label_places(places_of(layout.splits), pairs)
     for folder in dict.fromkeys(file.parent for file in layout.label_files.values()):
         places += [p for p in (folder, *folder.parents) if path in p.parents]
-    names, names_of, notes = names_of_layout(places, path, layout.splits, pairs)
+    found = names_of_layout(places, path, layout.splits, pairs)
     return layout._replace(
-        names=names, names_of=names_of, notes=(*layout.notes, *notes)
+        names=found.names,
+        names_file=found.file,
+        names_of=found.names_of,
+        notes=(*layout.notes, *found.notes),
     )
 
 

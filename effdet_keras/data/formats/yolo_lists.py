@@ -14,7 +14,11 @@ from effdet_keras.data.formats.dataset_files import (
 )
 from effdet_keras.data.formats.image_paths import current_root, find_folder
 from effdet_keras.data.formats.yolo_files import has_labels
-from effdet_keras.data.formats.yolo_names import names_in_file, names_of_layout
+from effdet_keras.data.formats.yolo_names import (
+    FoundNames,
+    names_in_file,
+    names_of_layout,
+)
 from effdet_keras.data.formats.yolo_places import (
     Layout,
     label_places,
@@ -42,13 +46,14 @@ def darknet_layout(file: Any) -> Layout | None:
                 missing[key] = value
     if not splits:
         return None
-    names, names_of, own_notes = (), {}, []
+    found = FoundNames()
     if "names" in content:
         place, _ = find_folder(content["names"], bases)
-        names = () if place is None else names_in_file(place)
-    if not names:
+        if place is not None:
+            found = FoundNames(names_in_file(place), place)
+    if not found.names:
         places = [file.parent, *label_places(places_of(splits), {})]
-        names, names_of, own_notes = names_of_layout(places, file.parent, splits, {})
+        found = names_of_layout(places, file.parent, splits, {})
     notes = tuple(
         (
             "missing split",
@@ -58,8 +63,15 @@ def darknet_layout(file: Any) -> Layout | None:
         )
         for key, value in missing.items()
     )
-    notes += (*own_notes, *_notes_of_more_lists(splits, file))
-    return Layout(file.parent, splits, names, notes=notes, names_of=names_of)
+    notes += (*found.notes, *_notes_of_more_lists(splits, file))
+    return Layout(
+        file.parent,
+        splits,
+        found.names,
+        notes=notes,
+        names_of=found.names_of,
+        names_file=found.file,
+    )
 
 
 def darknet_content(file: Any) -> dict[str, str]:

@@ -9,7 +9,7 @@ import json
 import re
 import reprlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 from effdet_keras._internal.whole_files import is_remote
 from effdet_keras._internal.yaml_text import load_yaml, read_text
@@ -61,13 +61,29 @@ def names_of_yaml(content: dict, file: Any) -> tuple[str, ...]:
     return tuple(names)
 
 
+class FoundNames(NamedTuple):
+    """The names of the classes of a dataset, as files have them.
+
+    Attributes:
+        names: the names; empty where no file has them.
+        file: the file that has them, or None.
+        names_of: those of each split, where the splits have lists that differ.
+        notes: as those of `Layout`.
+    """
+
+    names: tuple[str, ...] = ()
+    file: Any = None
+    names_of: Mapping[str, tuple[str, ...]] = {}
+    notes: Sequence[tuple] = ()
+
+
 def names_of_layout(
     places: Iterable[Any],
     folder: Any,
     splits: dict[str, list],
     pairs: Mapping[Any, Any],
-) -> tuple[tuple[str, ...], dict[str, tuple[str, ...]], list[tuple]]:
-    """The names of the classes, those of each split if they differ, and notes of them.
+) -> FoundNames:
+    """The names of the classes of a layout.
 
     Args:
         places, folder: as for `find_names`.
@@ -79,16 +95,17 @@ def names_of_layout(
     """
     names, file = find_names(places, folder)
     if file is None:
-        return (), {}, []
+        return FoundNames()
     notes = [*_note_of_beyond(file, folder), *_note_of_other_names(names, file, folder)]
     notes += _note_of_encoding(file)
     own = _own_folders(splits, pairs)
     if all(file.parent not in f for places in own.values() for f in places):
-        return names, {}, notes  # a list of all splits
+        return FoundNames(names, file, {}, notes)  # a list of all splits
     lists = {split: _first_lists(places) for split, places in own.items()}
     found = [item for own in lists.values() for item in own]
     if go_together([names for names, _ in found]):
-        return max(*(own for own, _ in found), names, key=len), {}, notes
+        longest = max([*found, (names, file)], key=lambda pair: len(pair[0]))
+        return FoundNames(*longest, {}, notes)
     for split, own in lists.items():
         if not go_together([names for names, _ in own]):
             (one, first), (other, second) = _that_differ(own)
@@ -108,7 +125,7 @@ def names_of_layout(
     )
     notes.append(("lists of class names", str(folder), detail))
     longest = {s: max((n for n, _ in own), key=len) for s, own in lists.items() if own}
-    return names, longest, notes
+    return FoundNames(names, file, longest, notes)
 
 
 def _own_folders(splits, pairs):

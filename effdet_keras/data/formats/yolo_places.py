@@ -45,6 +45,7 @@ class Layout(NamedTuple):
             there, the text that names it.
         names: the names of the classes, or empty where no file has them.
         yaml: path of its `data.yaml`, or None.
+        names_file: path of the file that has the names, or None.
         notes: `(kind, file, detail)` of what the user should know.
         label_folders: the folder of the txt files, by that of the images, where no
             rule tells it.
@@ -63,7 +64,8 @@ class Layout(NamedTuple):
     label_folders: dict[Any, Any] = {}
     is_flat: bool = False
     label_files: dict[Any, Any] = {}
-    names_of: dict[str, tuple[str, ...]] = {}
+    names_of: Mapping[str, tuple[str, ...]] = {}
+    names_file: Any = None
 
 
 def is_absolute(value: str) -> bool:

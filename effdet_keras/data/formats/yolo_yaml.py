@@ -24,7 +24,11 @@ from effdet_keras.data.formats.image_paths import (
 )
 from effdet_keras.data.formats.yolo_files import has_labels
 from effdet_keras.data.formats.yolo_folders import any_folder_layout, with_names
-from effdet_keras.data.formats.yolo_names import names_of_layout, names_of_yaml
+from effdet_keras.data.formats.yolo_names import (
+    FoundNames,
+    names_of_layout,
+    names_of_yaml,
+)
 from effdet_keras.data.formats.yolo_places import (
     Layout,
     has_image,
@@ -256,27 +260,28 @@ def yaml_layout(file: Any) -> Layout | None:
     splits, own_notes = _divided(splits, file)
     notes += [*own_notes, *_notes_of_unnamed_test(splits, file)]
     count = content.get("nc")
-    names, names_of = names_of_yaml(content, file), {}
-    if not names:
+    found = FoundNames(names_of_yaml(content, file), file)
+    if not found.names:
         places = [file.parent, folder, *places_of(splits)]
-        names, names_of, own_notes = names_of_layout(places, file.parent, splits, {})
-        notes += own_notes
+        found = names_of_layout(places, file.parent, splits, {})
+        notes += found.notes
         rule = "`names` of a data.yaml must be a list of class names"
-        reading.require_content(names, rule, file, content.get("names"))
-    if isinstance(count, int) and count != len(names):
+        reading.require_content(found.names, rule, file, content.get("names"))
+    if isinstance(count, int) and count != len(found.names):
         detail = (
-            f"{file.name!r} says `nc: {count}`, but has {len(names)} names: these are "
-            "the classes"
+            f"{file.name!r} says `nc: {count}`, but has {len(found.names)} names: "
+            "these are the classes"
         )
         notes.append(("number of classes", str(file), detail))
     order = [split for split in entries if split in splits]
     return Layout(
         folder,
         {k: splits[k] for k in order},
-        names,
+        found.names,
         file,
         notes=tuple(notes),
-        names_of=names_of,
+        names_of=found.names_of,
+        names_file=found.file,
     )
 
 
