@@ -95,7 +95,9 @@ def is_missing(layout: Layout, split: str) -> bool:
 
 
 def has_image(place: Any) -> bool:
-    """Whether there is an image in a folder, or a line in a list."""
+    """Whether there is an image in a folder, or a line in a list; or it is an image."""
+    if place.name.lower().endswith(IMAGE_SUFFIXES):
+        return True
     if not place.is_dir():
         return bool(read_text(place).strip())
     return any(
