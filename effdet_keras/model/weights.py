@@ -65,11 +65,14 @@ class ModelWeights:
             dtype: dtype policy of the network, such as "mixed_bfloat16"; None for that
                 of `keras.config.dtype_policy()`.
             averages, skip_mismatch, pipeline_config, verbose: see `load_pretrained`.
-            **config_overrides: fields of `EfficientDetConfig`. `image_size="auto"` is
-                the smallest, up to the model's own, at which nine boxes of ten in
-                `dataset`, and half of each class, are 24 pixels or larger, in the
-                shape of the images. What is not given, such as the normalisation, is
-                what the weights were trained with.
+            **config_overrides: fields of `EfficientDetConfig`. What is not given, such
+                as the normalisation, is what the weights were trained with.
+                `image_size="auto"` is the smallest size, in the shape of the images of
+                `dataset`, at which nine boxes of ten, and half of those of each class,
+                have a side (the square root of their area) of 24 pixels, and half of
+                all boxes one of 96. It is at most 1.6 times the model's own for the
+                first, and the model's own for the second; above the model's own it is
+                no larger than most images.
 
         Returns:
             `EfficientDet`.
