@@ -79,7 +79,7 @@ MAY_IMPORT_INSIDE = {
     "predictor.py:_copied": ["effdet_keras.weights.archive"],
     "cli/files.py:open_live_model": ["effdet_keras.model.efficientdet"],
     "cli/files.py:load": ["effdet_keras.data.any_format"],
-    "cli/files.py:find": ["effdet_keras.data.find_dataset"],
+    "cli/files.py:found": ["effdet_keras.data.find_dataset"],
     # Of commands, as in their `run`.
     "extras/selftest/command.py:_read": [
         "effdet_keras.data.any_format",
