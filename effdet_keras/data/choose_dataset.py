@@ -7,6 +7,7 @@ import dataclasses
 import functools
 import itertools
 import os
+import textwrap
 import warnings
 from collections.abc import Callable, Mapping, Sequence, Set
 from typing import Any
@@ -32,7 +33,12 @@ from effdet_keras.data.known_formats import (
     own_files,
 )
 from effdet_keras.data.near_duplicates import hash_images
-from effdet_keras.data.problems import KINDS, NoImageFolderError, Severity
+from effdet_keras.data.problems import (
+    KINDS,
+    NoImageFolderError,
+    Severity,
+    describe_problems,
+)
 from effdet_keras.data.record import Record, count_unusable
 from effdet_keras.data.shared_images import is_copy
 from effdet_keras.errors import InvalidValueError
@@ -42,6 +48,7 @@ EVALUATION = ("test", "validation")  # roles of splits
 _MOST = 0.95  # of boxes and images, with which one without an error is preferred
 _DOUBTS = ("box columns", "classes without names", "images without txt file")
 _COMPARED = 20  # pairs of images of one name, of which the bytes are compared
+_LONGEST = 400  # characters of a reason, in a line
 _ELSEWHERE = 0.2  # of the sides of boxes: more than counting from 1 and rounding move
 
 
@@ -110,7 +117,7 @@ def choose(found: list[Source], inner: list[Source], path: Any) -> Source:
     contents, aside = _set_aside(contents, path)
     if not all(_is_same(contents[0], c) for c in contents[1:]):
         contents.sort(key=lambda content: found.index(content.source))
-        raise InvalidValueError(_describe_several(contents, path))
+        raise InvalidValueError(_describe_several(contents, unread, path))
     first, others = contents[0], contents[1:]
     notes = "".join(_note_of_other(first, other) for other in others[:SHOWN])
     if len(others) > SHOWN:
@@ -310,7 +317,7 @@ def _read_all(sources):
 
 def _content_of(source):
     """What a dataset holds, or the error where it cannot be read; None: no image."""
-    tally, readers, kinds = _Tally(), {}, set()
+    tally, readers, problems, kinds = _Tally(), {}, [], set()
     num_unusable, unread, names_by_split = 0, None, []
     try:
         with dataset_root(source.root), collector_off():
@@ -329,6 +336,7 @@ def _content_of(source):
                 is_clean = not told and not dataset.problems
                 again = functools.partial(_read_again, dataset, read)
                 readers[split] = again if is_clean else read
+                problems += dataset.problems
                 kinds |= {problem.kind for problem in dataset.problems}
                 num_unusable += int(np.sum(count_unusable(dataset.records)))
                 for record in dataset.records:
@@ -338,7 +346,8 @@ def _content_of(source):
     except (ValueError, OSError, ImportError) as error:
         return error
     if not tally.boxes_of:
-        return unread
+        left_out = InvalidValueError(describe_problems(problems)) if problems else None
+        return unread or left_out
     num_boxes = sum(tally.boxes_of.values())
     return _Content(
         source,
@@ -576,21 +585,33 @@ def _file_of(source):
 
 def _note_of_unread(chosen, source, error):
     """A line that says what was found as well, but cannot be read."""
-    reason = "none of its images is there, or it is damaged."
+    reason = f"{_reason_of(error)}."
     if source.format != chosen.format:
-        reason += f" Pass format={source.format!r} (--format) to see why."
+        reason += f" Pass format={source.format!r} (--format) to see more."
     elif source.path != source.root:
-        reason += " Pass its folder to see why."
+        reason += " Pass its folder to see more."
     if isinstance(error, ImportError):
         reason = str(error)
     line = f"{str(source.path)!r} is {source.described} as well, which is not read"
     return f"\n  {line}: {reason}"
 
 
-def _describe_several(contents, path):
+def _reason_of(error):
+    """Why a dataset cannot be read, in a few words."""
+    if error is None:
+        return "none of its images is there"
+    return textwrap.shorten(str(error), _LONGEST, placeholder=" ...").rstrip(".")
+
+
+def _describe_several(contents, unread, path):
     contents = list({content.place: content for content in contents}.values())
-    shown = "".join(f"\n  {_describe(c, contents, path)}" for c in contents[:SHOWN])
-    more = f"\n  and {len(contents) - SHOWN} more" if len(contents) > SHOWN else ""
+    lines = [_describe(content, contents, path) for content in contents]
+    lines += [
+        f"{str(s.path)!r} is {s.described}; it cannot be read: {_reason_of(error)}"
+        for s, error in unread
+    ]
+    shown = "".join(f"\n  {line}" for line in lines[:SHOWN])
+    more = f"\n  and {len(lines) - SHOWN} more" if len(lines) > SHOWN else ""
     if len({c.source.path for c in contents}) == 1:
         names = [c.source.format for c in contents]
         return (

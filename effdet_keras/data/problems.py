@@ -72,6 +72,7 @@ KINDS = {
     "images without txt file": Kind(
         Severity.WARNING, "an image without objects, or left out, as it says", True
     ),
+    "images without a box left": Kind(Severity.WARNING, "images without objects", True),
     "images without a row": Kind(Severity.WARNING, "images without objects", True),
     "txt files without image": Kind(Severity.WARNING, "left out", True),
     "files that are no images": Kind(Severity.WARNING, "left out", True),
@@ -184,6 +185,10 @@ class Problems:
     def has(self, kind: str) -> bool:
         """Whether a problem of a kind was found."""
         return any(problem.kind == kind for problem in self._found)
+
+    def files_with(self, kind: str) -> set[str]:
+        """The files, or the images, that have a problem of a kind."""
+        return {problem.file for problem in self._found if problem.kind == kind}
 
     def finish(
         self, find_images: Callable[[Sequence[str]], str] | None = None

@@ -248,7 +248,7 @@ def test_what_may_be_the_dataset_is_told_where_samples_are_far_down(
 
 def test_unknown_files_far_down_are_described(tmp_path):
     put(tmp_path, "1/2/3/4/5/6/target/0.json", text='{"labels": [], "boxes": []}')
-    with pytest.raises(ValueError, match=r"0\.json' is objects with the keys 'labels'"):
+    with pytest.raises(ValueError, match=r"0\.json' is like a target of torchvision"):
         load(tmp_path)
 
 
@@ -593,6 +593,46 @@ def test_a_yaml_file_of_empty_folders_gives_way_to_the_data_below(tmp_path):
     with pytest.raises(ValueError, match="2 datasets of different images") as error:
         load_splits(tmp_path)
     assert f"'{tmp_path / 'data/one'}' is YOLO" in str(error.value)
+
+
+def test_images_that_lose_all_of_their_boxes_are_counted(tmp_path):
+    voc(tmp_path, *"abc")
+    for name in "ab":
+        file = tmp_path / f"Annotations/{name}.xml"
+        text = file.read_text()
+        assert "<name>cat</name>" in text
+        file.write_text(text.replace("<name>cat</name>", "<n>cat</n>"))
+    with pytest.raises(ValueError, match="2 bad boxes"):
+        load(tmp_path)
+    with pytest.warns(UserWarning, match="2 images had boxes and have none left"):
+        dataset = load(tmp_path, on_error="skip")
+    assert [len(record.labels) for record in dataset.records] == [0, 0, 1]
+    with pytest.warns(UserWarning, match="3 images had boxes and have none left"):
+        load(tmp_path, on_error="skip", class_names=["dog"])
+
+
+def test_a_dataset_that_cannot_be_read_is_among_several(tmp_path):
+    voc(tmp_path / "one", "a", "b")
+    voc(tmp_path / "two", "c", "d")
+    rect = {"name": "rect", "x": 1, "y": 1, "width": 5, "height": 5}
+    kinds = {"kind": "cat", "colour": "red"}
+    region = {"shape_attributes": rect, "region_attributes": kinds}
+    content = {"e.jpg9": {"filename": "e.jpg", "size": 9, "regions": [region]}}
+    put(tmp_path, "three/e.jpg")
+    put(tmp_path, "three/via_region_data.json", text=json.dumps(content))
+    with pytest.raises(ValueError, match="datasets of different images") as error:
+        load(tmp_path)
+    said = f"'{tmp_path / 'three'}' is VIA: splits train; it cannot be read: "
+    assert said in str(error.value)
+    assert "class_attribute" in str(error.value)
+
+
+def test_targets_of_torchvision_are_called_so(tmp_path):
+    put(tmp_path, "input/000.jpg")
+    content = {"labels": ["head"], "boxes": [[1, 2, 3, 4]]}
+    put(tmp_path, "target/000.json", text=json.dumps(content))
+    with pytest.raises(ValueError, match="is like a target of torchvision.*from_arr"):
+        load(tmp_path)
 
 
 def test_boxes_of_unknown_classes_are_not_said_to_be_equal(tmp_path, capsys):

@@ -14,7 +14,7 @@ import numpy as np
 
 from effdet_keras._internal.remote_path import for_each, is_file
 from effdet_keras._internal.whole_files import is_remote
-from effdet_keras.data.dataset import DetectionDataset
+from effdet_keras.data.dataset import DetectionDataset, count_of
 from effdet_keras.data.formats import dataset_files
 from effdet_keras.data.formats.image_paths import (
     current_root,
@@ -129,6 +129,7 @@ def make_dataset(
             text += f", or repair what was left out: {describe_problems(left_out)}"
         raise NoClassError(text)
     labels = _labels(found, keys, problems, why_unknown)
+    _tell_of_emptied(found, labels, problems)
     records = _records(found, labels, problems, source, image_dir)
     known = [record.labels >= 0 for record in records]
     records = [r if k.all() else r.select(k) for r, k in zip(records, known)]
@@ -139,6 +140,25 @@ def make_dataset(
     archives = functools.partial(dataset_files.describe_archives, current_root(source))
     problems = problems.finish(archives)
     return DetectionDataset(records, names, category_ids, problems=problems)
+
+
+def _tell_of_emptied(found, labels, problems):
+    """Warns of images that had boxes, all of which are left out."""
+    bad = problems.files_with("bad box")
+    if not bad and not problems.has("unknown class"):
+        return
+    emptied = [
+        image.place
+        for image, own in zip(found, labels)
+        if not (own >= 0).any() and (len(own) or str(image.place) in bad)
+    ]
+    if emptied:
+        detail = (
+            f"{count_of(len(emptied), 'image')} had boxes and have none left, such as "
+            f"{str(emptied[0])!r}: to the detector they show no objects. Repair their "
+            "annotations, or take these images out"
+        )
+        problems.add("images without a box left", emptied[0], detail)
 
 
 def usable_only(records: Sequence[Record]) -> list[Record]:

@@ -182,7 +182,12 @@ def _only_map(maps_beside, maps_around, drop_zero):
     is_one = all(names == maps[0] for names in maps)
     rule = "There must be one label map beside the files, or pass `label_map`"
     require(is_one, rule, found=list(map(str, maps_beside)))
-    maps = maps or [read_label_map(path, drop_zero=drop_zero) for path in maps_around]
+    for path in [] if maps else maps_around:
+        try:
+            maps.append(read_label_map(path, drop_zero=drop_zero))
+        except ValueError:  # of one of several, which are of other datasets
+            if len(maps_around) == 1:
+                raise
     return maps[0] if maps and all(names == maps[0] for names in maps) else {}
 
 

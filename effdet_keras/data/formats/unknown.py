@@ -43,6 +43,7 @@ _KNOWN_KEYS = {
     "Ground Truth": "source-ref",
 }
 _SUPERVISELY = {"description", "tags", "size", "objects"}  # read by the file's name
+_TORCHVISION = {"boxes", "labels"}  # of each image, and the box format is not said
 # Keys of the json files of tools that are not read, and what people call these tools.
 _OTHER_TOOLS = {
     ("item", "annotations", "version"): "V7 Darwin",
@@ -138,6 +139,11 @@ def _describe_json(file):
         for keys, tool in _OTHER_TOOLS.items():
             if content.keys() >= set(keys):
                 return f"is of {tool}, which can export COCO json: use that", known
+        if content.keys() >= _TORCHVISION:
+            return (
+                "is like a target of torchvision's detectors: read these files with "
+                "Python's `json`, and make a dataset of them with `from_arrays`"
+            ), known
         if content.keys() >= _SUPERVISELY:
             return (
                 "is of Supervisely: that of img/a.jpg has to be called ann/a.jpg.json"
