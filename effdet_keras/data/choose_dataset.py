@@ -181,8 +181,9 @@ def _fuller_in(contents, inner):
 
 # Words for data before it was corrected, or that nobody has looked at.
 _NOT_BETTER = (
-    "old|back(up)?s?|bak|raw|orig(inals?)?|aug(s|ment(ed|ations?)?)?|pseudo|auto"
-    "|pred(s|ict(ed|ions?)?)?|copy|copies"
+    r"old|back(up|ed)?s?|bak|raw|orig(inals?)?|aug(s|ment(ed|ations?)?)?|pseudo"
+    r"|auto(mated|matic)?|(auto|pseudo)(label|annotat|generat)\w*"
+    r"|pred(s|ict(ed|ions?)?)?|copy(of)?|copies"
 )
 
 
@@ -224,6 +225,7 @@ def _sort_by_worth(contents, sources):
 
     most_usable = max(content.num_usable for content in contents)
     usable = {c.place: c.num_usable for c in contents if c.is_sound}
+    sound = {path for _, path in usable}
     most_known = max(map(num_known, contents))
 
     def is_sound(content):
@@ -233,10 +235,12 @@ def _sort_by_worth(contents, sources):
         return content.is_sound and has_names and has_most
 
     def adds_nothing(content):
-        # In `annotations`, beside a file of the same format with as many boxes.
+        # In `annotations`, beside a file of another format, or of the same one with as
+        # many boxes.
         format, path = content.place
-        is_inner = path.name.lower() in ANNOTATION_FOLDERS
-        return is_inner and usable.get((format, path.parent), -1) >= content.num_usable
+        if path.name.lower() not in ANNOTATION_FOLDERS or path.parent not in sound:
+            return False
+        return usable.get((format, path.parent), np.inf) >= content.num_usable
 
     def worth(content):
         is_whole = 2 * len(content.boxes_of) >= most

@@ -104,8 +104,12 @@ def find(
         if not found:
             raise InvalidValueError(_describe_unknown(path, formats, notes))
         known = {(source.format, source.path) for source in found}
-        beside = [s for f in found for s in _find_in_annotations(f, formats)]
-        found += [s for s in beside if (s.format, s.path) not in known]
+        beside = {
+            (s.format, s.path): s
+            for source in found
+            for s in _find_in_annotations(source, formats, known)
+        }
+        found += [s for place, s in beside.items() if place not in known]
         inner = _find_inside(found, formats) if path.is_dir() else []
     found = [dataclasses.replace(source, root=path) for source in found]
     inner = [dataclasses.replace(source, root=path) for source in inner]
@@ -186,18 +190,24 @@ def _find_inside(found, formats):
     return [*itertools.chain(*map(_find_in_splits, found)), *inner]
 
 
-def _find_in_annotations(source, formats):
+def _find_in_annotations(source, formats, known):
     """The datasets in `annotations` or the like, of a source with files beside it.
 
-    Its reader takes the files of one of the two folders alone, and others do not look
-    there.
+    Its reader takes the files of one of the two folders alone. Other formats count
+    where they were not found in the folder itself: their readers look there as well.
+    `known` are pairs of a format and the path of a dataset.
     """
     if source.format not in WITH_ONE_FILE or not source.path.is_dir():
         return []
     folders = annotation_folders(source.path)
     if not folders or not own_files(source):
         return []
-    formats = [name for name in formats if name in WITH_ONE_FILE]
+    formats = [
+        name
+        for name in formats
+        if name in WITH_ONE_FILE
+        and (name == source.format or (name, source.path) not in known)
+    ]
     return [s for folder in folders for s in _find_own(folder, formats)[0]]
 
 

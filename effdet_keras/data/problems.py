@@ -59,7 +59,7 @@ KINDS = {
     "several files": Kind(Severity.NOTE, "read as one split"),
     "class without box": Kind(Severity.NOTE, "an image without objects"),
     "repeated annotation file": Kind(Severity.NOTE, "not read"),
-    "several labels": Kind(Severity.NOTE, "the first in the file is read"),
+    "several labels": Kind(Severity.NOTE, "the first with objects is read"),
     "several entries": Kind(Severity.NOTE, "read as one image"),
     "image of another size": Kind(
         Severity.NOTE, "the image inside the json file is read"

@@ -140,6 +140,27 @@ def test_a_table_beside_a_dataset_and_a_folder_of_annotations_is_none(tmp_path):
     assert loaded(tmp_path)[0] == {"train": ["a.jpg", "b.jpg"]}
 
 
+def test_a_file_of_another_format_in_annotations_does_not_win(tmp_path):
+    put(tmp_path, "images/a.jpg", "images/b.jpg")
+    put(tmp_path, "labels.json", text=coco("a.jpg", "b.jpg"))
+    rows = "".join(f"{name}.jpg,40,20,cat,1,2,9,9\n" * 3 for name in "ab")
+    put(tmp_path, "annotations/predictions.csv", text=CSV + rows)
+    dataset = load(tmp_path)
+    assert [len(record.labels) for record in dataset.records] == [1, 1]
+
+
+def test_json_in_annotations_beside_a_csv_is_one_dataset(tmp_path, capsys):
+    put(tmp_path, "images/a.jpg", "images/b.jpg")
+    rows = "".join(f"{name}.jpg,40,20,cat,1,2,9,9\n" for name in "ab")
+    put(tmp_path, "labels.csv", text=CSV + rows)
+    put(tmp_path, "annotations/instances_train.json", text=coco("a.jpg"))
+    put(tmp_path, "annotations/instances_val.json", text=coco("b.jpg"))
+    assert loaded(tmp_path)[0] == {"train": ["a.jpg"], "val": ["b.jpg"]}
+    said = capsys.readouterr().out
+    assert f"The same images are in '{tmp_path}' as CSV, which is not read" in said
+    assert "as COCO json" not in said
+
+
 @pytest.mark.parametrize("is_same", [True, False])
 def test_a_file_of_another_format_in_annotations_is_told(tmp_path, capsys, is_same):
     put(tmp_path, "images/a.jpg", "images/b.jpg", "images/c.jpg")
@@ -179,7 +200,16 @@ def test_a_folder_with_a_few_more_images_than_the_one_around_it_is_not_read(
 
 @pytest.mark.parametrize(
     "name, is_read",
-    [("gold", True), ("automobiles", True), ("pets_old", False), ("rawimages", False)],
+    [
+        ("gold", True),
+        ("automobiles", True),
+        ("pets_old", False),
+        ("rawimages", False),
+        ("autolabeled", False),
+        ("olddataset", False),
+        ("v1old", False),
+        ("copyofdata", False),
+    ],
 )
 def test_the_words_of_a_folder_say_whether_it_is_fuller(tmp_path, name, is_read):
     voc(tmp_path, *"abc", images="pets", annotations="pets")
@@ -585,7 +615,7 @@ def test_a_yaml_file_of_empty_folders_gives_way_to_the_data_below(tmp_path):
     put(tmp_path, "train/images/.gitkeep", "val/images/.gitkeep")
     with pytest.raises(FileNotFoundError, match="no image of the split 'train'") as e:
         load_splits(tmp_path)
-    assert f"as '{tmp_path / 'data.yaml'}' has it. Put its images" in str(e.value)
+    assert f"as '{tmp_path / 'data.yaml'}' has it: put, or list" in str(e.value)
     yolo(tmp_path / "data/one", names="b", classes=None)
     assert loaded(tmp_path)[0] == {"train": ["b.jpg"]}
     assert load(tmp_path).class_names == ("cat",)
@@ -604,10 +634,10 @@ def test_images_that_lose_all_of_their_boxes_are_counted(tmp_path):
         file.write_text(text.replace("<name>cat</name>", "<n>cat</n>"))
     with pytest.raises(ValueError, match="2 bad boxes"):
         load(tmp_path)
-    with pytest.warns(UserWarning, match="2 images had boxes and have none left"):
+    with pytest.warns(UserWarning, match="all boxes of 2 images are left out"):
         dataset = load(tmp_path, on_error="skip")
     assert [len(record.labels) for record in dataset.records] == [0, 0, 1]
-    with pytest.warns(UserWarning, match="3 images had boxes and have none left"):
+    with pytest.warns(UserWarning, match="all boxes of 3 images are left out"):
         load(tmp_path, on_error="skip", class_names=["dog"])
 
 
@@ -647,6 +677,20 @@ def test_boxes_of_unknown_classes_are_not_said_to_be_equal(tmp_path, capsys):
     said = capsys.readouterr().out
     assert "0 boxes in 2 images in both, without what cannot be read" in said
     assert "classes.txt' has only 1 name" in str(error.value)
+
+
+@pytest.mark.parametrize("one, other", [("teste", "caschi"), ("prueba", "perro")])
+def test_words_of_other_languages_may_be_classes(tmp_path, one, other):
+    for place in (one, other):
+        put(tmp_path, f"images/{place}/{place}.jpg")
+        put(tmp_path, f"labels/{place}/{place}.txt", text=ROW)
+    put(tmp_path, "classes.txt", text="cat")
+    assert loaded(tmp_path)[0] == {"train": sorted([f"{one}.jpg", f"{other}.jpg"])}
+
+
+def test_a_dataset_called_as_a_split_in_another_language_is_whole(tmp_path):
+    yolo(tmp_path / "prueba")
+    assert len(load(tmp_path, "train")) == 1
 
 
 @pytest.mark.parametrize(

@@ -11,6 +11,7 @@ import contextlib
 import contextvars
 import os
 import re
+import unicodedata
 import zipfile
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
@@ -214,7 +215,8 @@ def _file_name(path):
 
 ONE_SPLIT = "train"  # the name of a dataset that is not divided
 
-# In Spanish, Portuguese, French and Italian.
+# In Spanish, Portuguese, French and Italian. Some mean other things as well: `teste`
+# are heads in Italian.
 _IN_OTHER_LANGUAGES = {
     "entrenamiento": "train",
     "treinamento": "train",
@@ -228,17 +230,18 @@ _IN_OTHER_LANGUAGES = {
     "validação": "validation",
     "validazione": "validation",
     "prueba": "test",
+    "pruebas": "test",
     "teste": "test",
+    "testes": "test",
 }
 _SPLIT_WORD = re.compile(
-    r"(?P<word>training|train|trn|validation|validate|valid|val|eval|testing|test|tst|"
-    rf"{'|'.join(_IN_OTHER_LANGUAGES)})"
+    r"(?P<word>training|train|trn|validation|validate|valid|val|eval|testing|test|tst)"
     r"(?P<year>\d{4})?(?:set|data|imgs?|images?|labels?|_)?",
     re.IGNORECASE,
 )
 _TRAINVAL = re.compile(r"train_?val(\d{4})?", re.IGNORECASE)
 _SHORT = {"training": "train", "trn": "train", "testing": "test", "tst": "test"}
-_SHORT |= {"validate": "validation"} | _IN_OTHER_LANGUAGES
+_SHORT["validate"] = "validation"
 _ROLES = {"train": "train", "test": "test"}
 _ROLES |= dict.fromkeys(("val", "valid", "validation", "eval"), "validation")
 # Words of such names that tell what is in a file, not of which split it is.
@@ -253,7 +256,10 @@ _OTHER_WORDS = frozenset(
 )
 
 # Those that are written together with another word, as in `oldimages`.
-_CONTENTS = "annotations?|images?|labels?|files|data|imgs?|txts?|xmls?"
+_CONTENTS = (
+    "annotations?|images?|labels?|files|data|datasets?|sets?|imgs?|photos?|frames?"
+    "|txts?|xmls?|version"
+)
 
 
 def split_in_name(name: str) -> str | None:
@@ -265,8 +271,6 @@ def split_in_name(name: str) -> str | None:
     Example:
         >>> [split_in_name(n) for n in ("obj_train_data", "Train", "val2017", "cats")]
         ['train', 'train', 'val2017', None]
-        >>> split_in_name("img_entrenamiento")
-        'train'
     """
     words = _words_of(name)
     others = [w for w in words if not _SPLIT_WORD.fullmatch(w) and not w.isdecimal()]
@@ -305,7 +309,7 @@ def has_word(name: str, words: str) -> bool:
         >>> [has_word(name, "old|raw") for name in names]
         [True, True, True, False, False]
     """
-    pattern = rf"({_CONTENTS})?({words})({_CONTENTS})?\d*"
+    pattern = rf"(v?\d+)?({_CONTENTS})?({words})({_CONTENTS})?\d*"
     return any(re.fullmatch(pattern, word, re.I) for word in _words_of(name))
 
 
@@ -326,7 +330,8 @@ def _role_of(split):
 def splits_in_names(names: Iterable[str]) -> dict[str, str]:
     """The names that mean splits, of files or folders beside each other.
 
-    Names with other words are splits where two of them differ in the split alone.
+    Names with other words are splits where two of them differ in the split alone, and
+    words of other languages where they mean another split than a name beside them.
 
     Returns:
         Dict from name to split: the name itself where two mean the same split.
@@ -334,6 +339,8 @@ def splits_in_names(names: Iterable[str]) -> dict[str, str]:
     Example:
         >>> splits_in_names(["cats_train", "cats_val", "toy_train", "valid images"])
         {'cats_train': 'train', 'cats_val': 'val', 'valid images': 'valid'}
+        >>> splits_in_names(["teste", "caschi"]), splits_in_names(["teste", "treino"])
+        ({}, {'teste': 'test', 'treino': 'train'})
     """
     names = list(names)
     found = {name: split_in_name(name) for name in names}
@@ -347,8 +354,23 @@ def splits_in_names(names: Iterable[str]) -> dict[str, str]:
         if len({_role_of(s) for s in family.values()}) > 1:
             found |= family
     found = {name: split for name, split in found.items() if split is not None}
+    others = {n: s for n in names if n not in found and (s := _foreign_split(n))}
+    if len({*map(_role_of, found.values()), *others.values()}) > 1:
+        found |= others
     counts = collections.Counter(found.values())
     return {n: split if counts[split] == 1 else n for n, split in found.items()}
+
+
+def _foreign_split(name):
+    """The only split that a name mentions in another language than English, or None."""
+    words = _words_of(unicodedata.normalize("NFC", name).lower())
+    found = [_IN_OTHER_LANGUAGES[w] for w in words if w in _IN_OTHER_LANGUAGES]
+    others = (w for w in words if w not in _IN_OTHER_LANGUAGES and not w.isdecimal())
+    return (
+        found[0]
+        if len(found) == 1 and all(map(_OTHER_WORDS.__contains__, others))
+        else None
+    )
 
 
 def split_folders(folder: Any) -> dict[str, Any]:

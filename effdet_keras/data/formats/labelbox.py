@@ -55,7 +55,7 @@ def from_labelbox(
     Reads boxes and polygons, of which the box is the upright one around it; points,
     lines and masks (which Labelbox keeps on its server) are left out, with a warning.
     Images that were skipped, or have no label yet, are left out. Where several people
-    labelled an image, the first label in the file counts, and a note says so. Exports
+    labelled an image, the first label with objects counts, and a note says so. Exports
     from before 2020, without `objects`, are not read: export the project again.
 
     Labelbox does not export images: put them beside the file, or into `images`. They
@@ -115,7 +115,8 @@ def is_labelbox(path: Any) -> bool:
     if not head.startswith((b"[", b"{")):
         return False
     is_first = b'"Labeled Data"' in head and b'"Label"' in head
-    return is_first or (b'"data_row"' in head and b'"projects"' in head)
+    keys = b'"projects"', b'"media_attributes"'  # embeddings may stand before the first
+    return is_first or (b'"data_row"' in head and any(key in head for key in keys))
 
 
 def _read_file(
@@ -136,9 +137,10 @@ def _read_file(
             detail = "it has no label, or was skipped"
             problems.add("unlabelled image", names[0], detail)
             continue
-        if len(labels) > 1:
-            problems.add_note("several labels", names[0], f"{len(labels)} labels")
-        objects = _objects_of(labels[0], names[0], problems)
+        full = [label for label in labels if dict_of(label).get("objects")]
+        if len(full) > 1:
+            problems.add_note("several labels", names[0], f"{len(full)} labels")
+        objects = _objects_of((full or labels)[0], names[0], problems)
         found.append(_found(names, source_id, objects, locator, problems, masks))
     if not found:
         problems.finish()
@@ -194,14 +196,13 @@ def _parts_of(row):
 
 
 def _labels_of_projects(row):
-    """The labels of an image in the first project where it has any."""
+    """The labels of an image, of all projects: one may be of classes of images."""
+    labels = []
     for project in map(dict_of, dict_of(row.get("projects")).values()):
         given = project.get("labels")
-        labels = list(map(dict_of, given)) if isinstance(given, list) else []
-        labels = [label["annotations"] for label in labels if label.get("annotations")]
-        if labels:
-            return labels
-    return []
+        given = map(dict_of, given) if isinstance(given, list) else ()
+        labels += [label["annotations"] for label in given if label.get("annotations")]
+    return labels
 
 
 def _objects_of(label, name, problems):

@@ -129,7 +129,6 @@ def make_dataset(
             text += f", or repair what was left out: {describe_problems(left_out)}"
         raise NoClassError(text)
     labels = _labels(found, keys, problems, why_unknown)
-    _tell_of_emptied(found, labels, problems)
     records = _records(found, labels, problems, source, image_dir)
     known = [record.labels >= 0 for record in records]
     records = [r if k.all() else r.select(k) for r, k in zip(records, known)]
@@ -142,23 +141,29 @@ def make_dataset(
     return DetectionDataset(records, names, category_ids, problems=problems)
 
 
-def _tell_of_emptied(found, labels, problems):
-    """Warns of images that had boxes, all of which are left out."""
-    bad = problems.files_with("bad box")
+def _tell_of_emptied(found, labels, sizes, problems):
+    """Warns of images that are there and had boxes, all of which are left out."""
+    bad = set(map(_stem_of, problems.files_with("bad box")))  # images, or txt files
     if not bad and not problems.has("unknown class"):
         return
     emptied = [
         image.place
-        for image, own in zip(found, labels)
-        if not (own >= 0).any() and (len(own) or str(image.place) in bad)
+        for image, own, size in zip(found, labels, sizes)
+        if isinstance(size, tuple)
+        and not (own >= 0).any()
+        and (len(own) or _stem_of(image.place) in bad)
     ]
     if emptied:
         detail = (
-            f"{count_of(len(emptied), 'image')} had boxes and have none left, such as "
-            f"{str(emptied[0])!r}: to the detector they show no objects. Repair their "
-            "annotations, or take these images out"
+            f"all boxes of {count_of(len(emptied), 'image')} are left out, such as "
+            f"those of {str(emptied[0])!r}: the detector learns that nothing is there. "
+            "Repair these annotations, or take these images out"
         )
         problems.add("images without a box left", emptied[0], detail)
+
+
+def _stem_of(place):
+    return os.path.splitext(os.path.basename(str(place)))[0]
 
 
 def usable_only(records: Sequence[Record]) -> list[Record]:
@@ -198,6 +203,7 @@ def _records(found, labels, problems, source, image_dir):
     sizes = for_each(lambda _, image: _size_of(image, problems), paths, found)
     _find_missing(found, sizes, problems, source, image_dir)
     _find_pointers(found, sizes, problems)
+    _tell_of_emptied(found, labels, sizes, problems)
     records, first_id = [], 1
     for image, size, image_labels in zip(found, sizes, labels):
         if size is None or size is _MISSING:

@@ -26,6 +26,7 @@ from effdet_keras.data.formats import reading, writing
 from effdet_keras.data.formats.dataset_files import (
     names_in,
     split_in_name,
+    split_word_in,
     visible_files,
     visible_folders,
 )
@@ -466,7 +467,7 @@ def _named_splits(splits):
     if len(splits) > 1 and not are_named and all(map(_has_one_record, files[:20])):
         return {reading.ONE_SPLIT: files}  # as VoTT writes them
     splits = _joined_parts(splits)
-    if len(splits) > _MAX_SPLITS and not any(map(split_in_name, splits)):
+    if len(splits) > _MAX_SPLITS and not any(map(split_word_in, splits)):
         return {reading.ONE_SPLIT: files}
     return dict(zip(reading.split_names(list(splits)), splits.values()))
 
@@ -475,16 +476,35 @@ _MAX_SPLITS = 10  # such as the folds of a cross-validation; more are parts of o
 
 
 def _joined_parts(splits):
-    """The files by their splits, of which many that differ in a number are one."""
+    """The files by their splits, of which many that differ in a number are one.
+
+    Folds of a cross-validation are not, nor files beside one that may hold them all.
+    Where one split has so many files, those of the others are parts of theirs as well.
+    """
     parts = collections.defaultdict(list)
     for split in splits:
         parts[re.sub(r"(?:[\W_]*\d+)+[\W_]*", "_", split).strip("_")].append(split)
-    joined = collections.defaultdict(list)
+    are_named = any(map(split_in_name, parts))
+    names = {
+        name
+        for name, own in parts.items()
+        if len(own) > 1
+        and name not in splits
+        and not _FOLD.search(name)
+        and (name or not are_named)
+    }
+    if all(len(parts[name]) <= _MAX_SPLITS for name in names):
+        return splits
+    joined = {}
     for name, own in parts.items():
+        is_one = name in names and (len(own) > _MAX_SPLITS or split_in_name(name))
         for split in own:
-            is_part = len(own) > _MAX_SPLITS
-            joined[name or reading.ONE_SPLIT if is_part else split] += splits[split]
-    return dict(joined)
+            key = (name or reading.ONE_SPLIT) if is_one else split
+            joined[key] = [*joined.get(key, ()), *splits[split]]
+    return joined
+
+
+_FOLD = re.compile("fold|cv", re.IGNORECASE)
 
 
 def _is_numbered(path):

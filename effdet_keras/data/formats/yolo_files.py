@@ -75,8 +75,8 @@ def images_of(layout: Layout, split: str, problems: Any) -> list[Any]:
             places = ", ".join(repr(str(place)) for place in layout.splits[split])
             source = "" if layout.yaml is None else f", as {str(layout.yaml)!r} has it"
             raise FileNotFoundError(
-                f"`from_yolo` found no image of the split {split!r}, which are to be "
-                f"in {places}{source}. Put its images there"
+                f"`from_yolo` found no image of the split {split!r}. They are expected "
+                f"in {places}{source}: put, or list, them there"
             )
     return list(dict.fromkeys(paths))
 

@@ -136,6 +136,14 @@ def test_the_first_of_several_labels_counts(write, is_first_version):
     assert [problem.kind for problem in dataset.problems] == ["several labels"]
 
 
+def test_an_empty_label_gives_way_to_one_with_objects(write):
+    row, empty = second("a.png", CAT_2), second("a.png")
+    row["projects"] = {"p0": empty["projects"]["p1"], **row["projects"]}
+    dataset = from_labelbox(write([row, second("b.png")]))
+    assert [len(record.labels) for record in dataset.records] == [1, 0]
+    assert dataset.problems == ()
+
+
 def test_points_and_masks_are_left_out_with_a_warning(write):
     mask = {"title": "Cat", "instanceURI": "https://api.example/mask"}
     with pytest.warns(UserWarning, match=r"2 unread shapes: a\.png: ImagePoint of 'No"):

@@ -218,7 +218,16 @@ def test_names_of_shards_and_patterns(tmp_path, name):
         ),
         ([f"segment-{i}_{i}_labels" for i in range(11)], {"segment_labels": 11}),
         ([str(i) for i in range(11)], {"train": 11}),
-        ([f"a{i}" for i in range(11)] + ["a"], {"a": 12}),
+        (
+            [f"train_{i}" for i in range(11)] + ["val_0", "val_1", "test"],
+            {"train": 11, "val": 2, "test": 1},
+        ),
+        (["a", *(f"a{i}" for i in range(10))], {"train": 11}),
+        (["train", *map(str, range(10))], dict.fromkeys(["train", *"0123456789"], 1)),
+        (
+            [f"fold{i}_{name}" for i in range(11) for name in ("train", "val")],
+            {f"fold{i}_{n}": 1 for i in range(11) for n in ("train", "val")},
+        ),
         ([f"{name}_scene" for name in "abcdefghijk"], {"train": 11}),
         (["cats", "dogs"], {"cats": 1, "dogs": 1}),
     ],
