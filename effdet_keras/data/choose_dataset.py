@@ -181,7 +181,7 @@ def _fuller_in(contents, inner):
 
 # Words for data before it was corrected, or that nobody has looked at.
 _NOT_BETTER = (
-    r"old|back(up|ed)?s?|bak|raw|orig(inals?)?|aug(s|ment(ed|ations?)?)?|pseudo"
+    r"olds?|back(up|ed)?s?|bak|raw|orig(inals?)?|aug(s|ment(ed|ations?)?)?|pseudo"
     r"|auto(mated|matic)?|(auto|pseudo)(label|annotat|generat)\w*"
     r"|pred(s|ict(ed|ions?)?)?|copy(of)?|copies"
 )

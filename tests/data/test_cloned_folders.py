@@ -208,6 +208,7 @@ def test_a_folder_with_a_few_more_images_than_the_one_around_it_is_not_read(
         ("autolabeled", False),
         ("olddataset", False),
         ("v1old", False),
+        ("augmented3x", False),
         ("copyofdata", False),
     ],
 )

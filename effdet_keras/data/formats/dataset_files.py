@@ -223,6 +223,7 @@ _IN_OTHER_LANGUAGES = {
     "treino": "train",
     "entrainement": "train",
     "entraînement": "train",
+    "apprentissage": "train",
     "addestramento": "train",
     "validacion": "validation",
     "validación": "validation",
@@ -309,7 +310,7 @@ def has_word(name: str, words: str) -> bool:
         >>> [has_word(name, "old|raw") for name in names]
         [True, True, True, False, False]
     """
-    pattern = rf"(v?\d+)?({_CONTENTS})?({words})({_CONTENTS})?\d*"
+    pattern = rf"(v?\d+)?({_CONTENTS})?({words})({_CONTENTS})?(\d+x?)?"
     return any(re.fullmatch(pattern, word, re.I) for word in _words_of(name))
 
 
