@@ -24,6 +24,7 @@ from effdet_keras._internal.whole_files import atomic_folder, local_path
 from effdet_keras.data.dataset import DetectionDataset
 from effdet_keras.data.formats import reading, writing
 from effdet_keras.data.formats.dataset_files import (
+    has_word,
     names_in,
     split_in_name,
     split_word_in,
@@ -490,7 +491,7 @@ def _joined_parts(splits):
         for name, own in parts.items()
         if len(own) > 1
         and name not in splits
-        and not _FOLD.search(name)
+        and not has_word(name, "k?folds?|cv")
         and (name or not are_named)
     }
     if all(len(parts[name]) <= _MAX_SPLITS for name in names):
@@ -502,9 +503,6 @@ def _joined_parts(splits):
             key = (name or reading.ONE_SPLIT) if is_one else split
             joined[key] = [*joined.get(key, ()), *splits[split]]
     return joined
-
-
-_FOLD = re.compile("fold|cv", re.IGNORECASE)
 
 
 def _is_numbered(path):
