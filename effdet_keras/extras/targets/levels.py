@@ -14,7 +14,7 @@ import numpy as np
 from PIL import Image
 
 from effdet_keras._internal.optional_imports import onnx, onnxruntime
-from effdet_keras.errors import InvalidStateError, InvalidValueError
+from effdet_keras.errors import InvalidStateError, InvalidValueError, require
 from effdet_keras.export.network import (
     CALIBRATION_IMAGES,
     calibration_inputs,
@@ -124,6 +124,14 @@ def write_imx500(
     `compile.py` runs where Sony's converter and its quantizer are installed.
     """
     require_detection_alone(model, "imx500")
+    config = model.config
+    rule = "The script for the IMX500 repeats rows and columns, and interpolates none"
+    require(
+        "bilinear" not in (config.fpn_upsampling, config.fpn_downsampling),
+        rule,
+        fpn_upsampling=config.fpn_upsampling,
+        fpn_downsampling=config.fpn_downsampling,
+    )
     pixels = _calibration_pixels(model, calibration, calibration_images)
     _write_cut_network(model, folder)
     graph = onnx.load(folder / MODEL_NAME).graph

@@ -22,6 +22,7 @@ from effdet_keras.errors import InvalidStateError
 from effdet_keras.export.runtime import join_levels
 from effdet_keras.extras.targets import levels
 from effdet_keras.extras.targets.detector import write_detector
+from effdet_keras.model.efficientdet import EfficientDet
 from effdet_keras.network.anchors import anchors_of
 
 pytestmark = pytest.mark.tensorflow
@@ -305,6 +306,15 @@ def test_the_imx500_takes_the_operations_that_its_script_knows():
     }
     known = {*tables["FUNCTIONS"], *tables["LAYERS"]}
     assert known == set(levels.IMX500_OPERATIONS)
+
+
+@pytest.mark.parametrize("field", ["fpn_upsampling", "fpn_downsampling"])
+def test_the_imx500_refuses_bilinear_interpolation(tmp_path, field):
+    config = tiny_model().config.replace(**{field: "bilinear"})
+    model = EfficientDet(config, class_names=tiny_model().class_names)
+    image = np.random.default_rng(0).integers(0, 256, (64, 64, 3), "uint8")
+    with pytest.raises(ValueError, match=f"interpolates none.*{field}='bilinear'"):
+        levels.write_imx500(model, tmp_path, tmp_path, calibration=[image])
 
 
 def test_the_imx500_refuses_an_operation_that_its_script_does_not_know(
