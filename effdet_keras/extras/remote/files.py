@@ -241,7 +241,7 @@ class _Web:
             f"Web servers do not list their folders. Received: '{shown_address(url)}'. "
             "Name the annotation file and the folder of its images, as in "
             'from_coco("https://.../instances.json", "https://.../images"); other '
-            "formats than COCO json must be copied to this machine."
+            "formats than COCO json and CSV must be copied to this machine."
         )
 
     def put(self, path, url):
