@@ -56,6 +56,22 @@ def read_json(path: Any, reader: str) -> Any:
             ) from error
 
 
+def read_json_lines(path: Any, reader: str) -> list[tuple[int, Any]]:
+    """The number of each line that is not blank, and the json in it."""
+    found = []
+    for number, line in enumerate(lines_of(path), 1):
+        if not line.strip():
+            continue
+        try:
+            found.append((number, json.loads(line)))
+        except ValueError as error:
+            raise InvalidValueError(
+                f"`{reader}` expects a json object in each line. Received: "
+                f"{str(path)!r}, line {number}, {reprlib.repr(line)}: {error}"
+            ) from error
+    return found
+
+
 def lines_of(path: Any) -> list[str]:
     r"""The lines of a text file, as every program ends them: `\n`, `\r\n` or `\r`.
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import reprlib
 from collections.abc import Callable
@@ -15,16 +14,15 @@ from effdet_keras.data.formats.annotation_files import (
     dict_of,
     head_of,
     items_of,
-    lines_of,
     number_of,
     numbers_of,
+    read_json_lines,
     read_path,
     readers_by_split,
 )
 from effdet_keras.data.formats.image_paths import ImageLocator, path_parts
 from effdet_keras.data.formats.label_map import ClassNames
 from effdet_keras.data.problems import Problems
-from effdet_keras.errors import InvalidValueError
 
 _SIDES = ("left", "top", "width", "height")
 
@@ -61,7 +59,7 @@ def from_ground_truth(
             class or no numbers.
 
     Example:
-        >>> import pathlib, tempfile, PIL.Image
+        >>> import json, pathlib, tempfile, PIL.Image
         >>> folder = pathlib.Path(tempfile.mkdtemp())
         >>> PIL.Image.new("RGB", (48, 32)).save(folder / "a.png")
         >>> box = {"class_id": 0, "left": 8, "top": 4, "width": 32, "height": 16}
@@ -114,23 +112,13 @@ def is_ground_truth(path: Any) -> bool:
 
 def _read_rows(path):
     """The `(number, object)` of each line."""
-    rows = []
-    for number, line in enumerate(lines_of(path), 1):
-        if not line.strip():
-            continue
-        try:
-            row = json.loads(line)
-        except ValueError as error:
-            raise InvalidValueError(
-                "`from_ground_truth` expects a json object in each line. Received: "
-                f"{str(path)!r}, line {number}, {reprlib.repr(line)}: {error}"
-            ) from error
+    rows = read_json_lines(path, "from_ground_truth")
+    for number, row in rows:
         rule = (
             "`from_ground_truth` expects `source-ref` in the json object of each line"
         )
         is_row = isinstance(row, dict) and isinstance(row.get("source-ref"), str)
         reading.require_content(is_row, f"{rule}: line {number}", path, row)
-        rows.append((number, row))
     return rows
 
 

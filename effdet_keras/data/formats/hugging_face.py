@@ -26,9 +26,9 @@ from effdet_keras.data.formats.annotation_files import (
     class_order,
     dict_of,
     head_of,
-    lines_of,
     number_of,
     numbers_of,
+    read_json_lines,
     read_split,
 )
 from effdet_keras.data.formats.csv import read_lines
@@ -193,22 +193,12 @@ def _read_rows(path):
     if path.suffix == ".csv":
         (_, header), *lines = read_lines(path, "from_hugging_face")
         return [{k: _value(v) for k, v in zip(header, cells)} for _, cells in lines]
-    rows = []
-    for number, line in enumerate(lines_of(path), 1):
-        if not line.strip():
-            continue
-        try:
-            row = json.loads(line)
-        except ValueError as error:
-            raise InvalidValueError(
-                "`from_hugging_face` expects a json object in each line. "
-                f"Received: {str(path)!r}, line {number}, {reprlib.repr(line)}: {error}"
-            ) from error
+    rows = read_json_lines(path, "from_hugging_face")
+    for number, row in rows:
         rule = "`from_hugging_face` expects `file_name` in the json object of each line"
         is_row = isinstance(row, dict) and isinstance(_first(row, _NAMES), str)
         reading.require_content(is_row, f"{rule}: line {number}", path, row)
-        rows.append(row)
-    return rows
+    return [row for _, row in rows]
 
 
 def _value(cell):

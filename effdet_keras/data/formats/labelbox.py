@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import reprlib
 from collections.abc import Callable
@@ -18,11 +17,11 @@ from effdet_keras.data.formats.annotation_files import (
     head_of,
     hull_box,
     items_of,
-    lines_of,
     numbers_of,
     points_of,
     polygon_shape,
     read_json,
+    read_json_lines,
     read_path,
     readers_by_split,
 )
@@ -157,24 +156,11 @@ def _read_rows(path):
     if head_of(path).startswith(b"["):
         rows = read_json(path, "from_labelbox")
     else:
-        rows = [_read_line(path, *pair) for pair in enumerate(lines_of(path), 1)]
-        rows = [row for row in rows if row is not None]
+        rows = [row for _, row in read_json_lines(path, "from_labelbox")]
     reading.require_content(isinstance(rows, list), _RULE, path, rows)
     for row in rows:
         reading.require_content(isinstance(row, dict), _RULE, path, row)
     return rows
-
-
-def _read_line(path, number, line):
-    if not line.strip():
-        return None
-    try:
-        return json.loads(line)
-    except ValueError as error:
-        raise InvalidValueError(
-            f"{_RULE}. Received: {str(path)!r}, line {number}, {reprlib.repr(line)}: "
-            f"{error}"
-        ) from error
 
 
 # --- A row: its image, and the labels that people gave it.

@@ -467,7 +467,7 @@ def _named_splits(splits):
     are_named = any(map(split_in_name, splits)) or any(map(_is_numbered, files))
     if len(splits) > 1 and not are_named and all(map(_has_one_record, files[:20])):
         return {reading.ONE_SPLIT: files}  # as VoTT writes them
-    splits = _joined_parts(splits)
+    splits = _merge_numbered(splits)
     if len(splits) > _MAX_SPLITS and not any(map(split_word_in, splits)):
         return {reading.ONE_SPLIT: files}
     return dict(zip(reading.split_names(list(splits)), splits.values()))
@@ -476,7 +476,7 @@ def _named_splits(splits):
 _MAX_SPLITS = 10  # such as the folds of a cross-validation; more are parts of one
 
 
-def _joined_parts(splits):
+def _merge_numbered(splits):
     """The files by their splits, of which many that differ in a number are one.
 
     Folds of a cross-validation are not, nor files beside one that may hold them all.
@@ -496,13 +496,12 @@ def _joined_parts(splits):
     }
     if all(len(parts[name]) <= _MAX_SPLITS for name in names):
         return splits
-    joined = {}
+    merged = collections.defaultdict(list)
     for name, own in parts.items():
         is_one = name in names and (len(own) > _MAX_SPLITS or split_in_name(name))
         for split in own:
-            key = (name or reading.ONE_SPLIT) if is_one else split
-            joined[key] = [*joined.get(key, ()), *splits[split]]
-    return joined
+            merged[(name or reading.ONE_SPLIT) if is_one else split] += splits[split]
+    return dict(merged)
 
 
 def _is_numbered(path):

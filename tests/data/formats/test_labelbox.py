@@ -88,7 +88,7 @@ def test_polygons_are_kept_for_masks(write):
     [
         (second("a.png", CAT_2, external_id=None, global_key="sub/a.png"), "a.png"),
         (second("a.png", CAT_2, external_id="pets no. 7"), "y.png"),
-        (first("a.png", CAT, **{"External ID": None}), "4f-a.png"),
+        (first("a.png", CAT) | {"External ID": None}, "4f-a.png"),
     ],
 )
 def test_images_are_found_by_any_of_their_names(write, row, wanted):
