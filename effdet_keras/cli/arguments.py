@@ -36,6 +36,7 @@ DATASET_FORMATS = (
     "mot",
     "datumaro",
 )
+ON_ERROR = ("auto", "raise", "skip")
 RUNTIMES = ("auto", "keras", "openvino", "onnx", "litert")
 
 
@@ -90,17 +91,23 @@ def add_unlabelled(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def add_skip_errors(parser: argparse.ArgumentParser) -> None:
-    """Adds `--skip-errors`: `on_error="skip"` of `ek.data.load`."""
+def add_on_error(parser: argparse.ArgumentParser) -> None:
+    """Adds `--on-error` and `--skip-errors`: `on_error` of `ek.data.load`."""
+    parser.add_argument(
+        "--on-error",
+        choices=ON_ERROR,
+        help=(
+            "errors in the dataset, such as missing images: raise stops and names "
+            "them (the default of `convert`), skip leaves them out with a warning, "
+            "auto leaves a few out and stops at more (the default elsewhere)"
+        ),
+    )
     parser.add_argument(
         "--skip-errors",
         action="store_const",
         dest="on_error",
         const="skip",
-        help=(
-            "leave out what is wrong in the dataset, such as images that are missing, "
-            "and list it, instead of stopping"
-        ),
+        help="the same as --on-error skip",
     )
 
 
@@ -196,7 +203,7 @@ def add_training_fields(
     fields = parser.add_argument_group("trainings", argument_default=argparse.SUPPRESS)
     fields.add_argument("--format", choices=DATASET_FORMATS, help="the format of DATA")
     add_unlabelled(fields)
-    add_skip_errors(fields)
+    add_on_error(fields)
     add_reader_options(fields)
     fields.add_argument("--steps", type=int, metavar="N", help=steps_help)
     fields.add_argument(

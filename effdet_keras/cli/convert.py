@@ -9,8 +9,8 @@ from typing import Any
 from effdet_keras.cli.arguments import (
     add_data,
     add_format,
+    add_on_error,
     add_reader_options,
-    add_skip_errors,
     add_unlabelled,
 )
 
@@ -43,7 +43,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="of tfrecord: how many files to write per split",
     )
     add_reader_options(parser)
-    add_skip_errors(parser)
+    add_on_error(parser)
 
 
 def run(

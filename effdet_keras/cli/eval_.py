@@ -11,9 +11,9 @@ from effdet_keras.cli.arguments import (
     add_batch_size,
     add_data,
     add_format,
+    add_on_error,
     add_overwrite,
     add_reader_options,
-    add_skip_errors,
     add_threads,
     add_unlabelled,
 )
@@ -47,7 +47,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     add_format(parser)
     add_unlabelled(parser)
-    add_skip_errors(parser)
+    add_on_error(parser)
     add_reader_options(parser)
     add_batch_size(parser, default=8)
     parser.add_argument(
@@ -166,7 +166,7 @@ def run(
     if len(models) != 1 or any(of_one_evaluation.values()):
         raise InvalidValueError(
             "--follow takes one run, --out, --split, --format, --unlabelled, "
-            "--skip-errors, --reader-option, --batch-size and --timeout: "
+            "--on-error, --reader-option, --batch-size and --timeout: "
             "`effdet-keras eval RUN DATA --follow`."
         )
     from effdet_keras.extras.follow import follow_run

@@ -92,7 +92,7 @@ def _read_as_trained(data, run):
     if configuration is None:
         return data
     as_trained = {}
-    if data.on_error is None and configuration.on_error != "raise":
+    if data.on_error is None and configuration.on_error != "auto":
         as_trained["on_error"] = configuration.on_error
     known = configuration.unlabelled
     if data.unlabelled is None and known is not None and _has_unlabelled(data):

@@ -10,9 +10,9 @@ from typing import Any
 
 from effdet_keras._internal.optional_imports import keras
 from effdet_keras.cli.arguments import (
+    add_on_error,
     add_overwrite,
     add_reader_options,
-    add_skip_errors,
     add_unlabelled,
 )
 from effdet_keras.export.registry import FORMATS, OPTIONS, TARGETS
@@ -73,7 +73,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
 
     add_unlabelled(comparing)
-    add_skip_errors(comparing)
+    add_on_error(comparing)
     add_reader_options(comparing)
 
     calibration = parser.add_argument_group("calibration of int8")

@@ -71,7 +71,7 @@ class DatasetSource:
     split: str | None = None
     format: str | None = None
     unlabelled: str | None = None
-    on_error: str | None = None  # None is "raise", or what a run was trained with
+    on_error: str | None = None  # None is "auto", or what a run was trained with
     reader_options: Mapping[str, Any] | None = None
 
     def __post_init__(self):
@@ -89,7 +89,7 @@ class DatasetSource:
             self.found,
             self.path,
             self.chosen_split(preferred),
-            on_error=self.on_error or "raise",
+            on_error=self.on_error or "auto",
             unlabelled=self.unlabelled,
         )
 

@@ -13,9 +13,9 @@ from effdet_keras.cli.arguments import (
     OneOrTwo,
     add_data,
     add_format,
+    add_on_error,
     add_overwrite,
     add_reader_options,
-    add_skip_errors,
     add_unlabelled,
     size_or_auto,
 )
@@ -207,7 +207,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     data.add_argument("--val_file_pattern", metavar="PATTERN", help=argparse.SUPPRESS)
     add_format(data)
     add_unlabelled(data)
-    add_skip_errors(data)
+    add_on_error(data)
     add_reader_options(data)
     data.add_argument(
         "--train-split", metavar="NAME", help="the split to train on (train)"

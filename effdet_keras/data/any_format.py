@@ -47,7 +47,7 @@ def load(
     *,
     format: str | None = None,
     class_names: ClassNames | None = None,
-    on_error: str = "raise",
+    on_error: str = "auto",
     masks: bool = False,
     unlabelled: str | None = None,
     reader_options: Mapping[str, Any] | None = None,
@@ -80,8 +80,11 @@ def load(
             classes that are not in this one. Or a label map: a dict from category id to
             name, "coco", "voc", "waymo", or the path of a .pbtxt, .json or .yaml file.
             None takes the names in the data.
-        on_error: "raise" raises one error that names everything that is wrong; "skip"
-            leaves it out, warns, and lists it in `dataset.problems`.
+        on_error: what is done about errors in the data, such as missing images.
+            "raise" raises one error that names everything that is wrong. "skip" leaves
+            it out, warns, and lists it in `dataset.problems`. "auto" does as "skip" if
+            the errors are few, those of at most 5 % of the images and 1 % of the boxes
+            of a split, and else as "raise".
         masks: whether to read masks for segmentation as well, of COCO json (see
             `from_coco`), TFRecord, CVAT, LabelMe, VIA, Label Studio, Labelbox or
             Supervisely; for files of masks see `dataset.with_masks`.
@@ -126,7 +129,7 @@ def read_found(
     split: str | None,
     *,
     class_names: ClassNames | None = None,
-    on_error: str = "raise",
+    on_error: str = "auto",
     masks: bool = False,
     unlabelled: str | None = None,
 ) -> DetectionDataset:
@@ -149,7 +152,7 @@ def load_splits(
     *,
     format: str | None = None,
     class_names: ClassNames | None = None,
-    on_error: str = "raise",
+    on_error: str = "auto",
     masks: bool = False,
     unlabelled: str | None = None,
     reader_options: Mapping[str, Any] | None = None,
@@ -178,7 +181,7 @@ def load_splits(
         if {"train", "val"} <= splits.keys():
             splits.pop("trainval", None)
         datasets = _read(found, splits, class_names, on_error, masks, unlabelled)
-        if on_error == "raise":  # else what was left out would count as well
+        if on_error != "skip":  # else what was left out would count as well
             datasets = tell_of_unlisted(datasets, found)
     datasets = with_same_classes(without_whole(datasets, found))
     tell_of_other_classes(datasets, path)
@@ -192,7 +195,7 @@ def load_train_valid(
     seed: int = 0,
     format: str | None = None,
     class_names: ClassNames | None = None,
-    on_error: str = "raise",
+    on_error: str = "auto",
     unlabelled: str | None = None,
     reader_options: Mapping[str, Any] | None = None,
 ) -> tuple[DetectionDataset, DetectionDataset]:
@@ -252,7 +255,7 @@ def load_each(
     *,
     format: str | None = None,
     class_names: ClassNames | None = None,
-    on_error: str = "raise",
+    on_error: str = "auto",
     masks: bool = False,
     unlabelled: str | None = None,
     reader_options: Mapping[str, Any] | None = None,
@@ -301,7 +304,8 @@ def convert(
         split: the split to convert, such as "train". None converts all.
         format: the format to read, where `data` holds several. None finds it out.
         num_shards: files per split, for "tfrecord" only. None chooses.
-        on_error, unlabelled, reader_options: as for `load`.
+        on_error, unlabelled, reader_options: as for `load`; a copy should be whole, so
+            any error in the data stops it by default.
 
     Raises:
         FileExistsError: If `out` is there.

@@ -411,7 +411,7 @@ class _Tally:
         self.boxes_by_class.update(class_names[label] for label in labels)
 
 
-def _read_again(known, read, *, class_names=None, on_error="raise", **options):
+def _read_again(known, read, *, class_names=None, on_error="auto", **options):
     """What was read to compare it: a dataset without a problem, if as asked for."""
     if class_names is None and not options:
         return known

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import collections
 import dataclasses
 import enum
 import warnings
@@ -119,6 +120,18 @@ KINDS = {
 }
 
 
+ON_ERROR = ("auto", "raise", "skip")  # what is done about errors in a dataset
+
+# What `on_error="auto"` leaves out: faults of a few images or boxes, as most datasets
+# that people share have them. More is a sign that the whole was read wrongly.
+FEW_IMAGES = 5  # percent of the images of a split
+FEW_BOXES = 1  # percent of its boxes
+_OF_IMAGES = frozenset(
+    {"missing image", "unreadable annotation", "corrupt image", "duplicate id"}
+)
+_OF_BOXES = frozenset({"bad box", "unknown class"})
+
+
 @dataclasses.dataclass(frozen=True)
 class Problem:
     """One thing that is wrong with a dataset.
@@ -159,20 +172,37 @@ class NoImageFolderError(FileNotFoundError):
 
 
 class Problems:
-    """Collects what a reader finds wrong, to report all of it at once."""
+    """Collects what a reader finds wrong, to report all of it at once.
 
-    def __init__(self, reader: str, on_error: str = "raise"):
-        check_choice("on_error", on_error, ("raise", "skip"))
+    Args:
+        reader: str, what messages call the reader and its file.
+        on_error: "auto", "raise" or "skip", as for `load`.
+    """
+
+    def __init__(self, reader: str, on_error: str = "auto"):
+        check_choice("on_error", on_error, ON_ERROR)
         self.reader = reader
         self._on_error = on_error
         self._found = []
         self._notes = []
+        self._counts = collections.Counter()  # images or boxes with an error, by kind
 
     def add(
-        self, kind: str, file: object, detail: str = "", image_ids: Sequence[int] = ()
+        self,
+        kind: str,
+        file: object,
+        detail: str = "",
+        image_ids: Sequence[int] = (),
+        *,
+        count: float = 1,
     ) -> None:
-        """Adds one `Problem`."""
+        """Adds one `Problem`.
+
+        `count` is the number of images or boxes that it is about, as far as they are
+        lost by it; `math.inf` if nobody knows how many there were.
+        """
         self._found.append(Problem(kind, str(file), detail, tuple(image_ids)))
+        self._counts[kind] += count
 
     def add_note(self, kind: str, file: object, detail: str = "") -> None:
         """Adds one `Problem` that refuses nothing; `finish` warns of it all the same.
@@ -191,21 +221,32 @@ class Problems:
         return {problem.file for problem in self._found if problem.kind == kind}
 
     def finish(
-        self, find_images: Callable[[Sequence[str]], str] | None = None
+        self,
+        find_images: Callable[[Sequence[str]], str] | None = None,
+        *,
+        num_images: int = 0,
+        num_boxes: int = 0,
     ) -> tuple[Problem, ...]:
         """Raises or warns of what was found.
 
         Args:
             find_images: says where images of these paths, which are missing, may be;
                 "" if it knows no place.
+            num_images, num_boxes: int, the images and boxes that are read. With none,
+                "auto" is as "raise".
         """
-        self.refuse(find_images)
+        is_few = self._on_error == "auto" and self._are_few(num_images, num_boxes)
+        if not is_few:
+            self.refuse(find_images)
         alone = [p for p in self._found if KINDS[p.kind].counts_all]
         others = [p for p in self._found if not KINDS[p.kind].counts_all]
         serious = [p for p in others if p.severity is not Severity.NOTE]
         if serious:
             described = describe_problems(serious)
             text = f"{self.reader} left out or does not train on: {described}"
+            if is_few and any(p.severity is Severity.ERROR for p in serious):
+                text += ". These are few. To stop at any error, pass on_error='raise'"
+                text += " (--on-error raise)"
             warnings.warn(text, stacklevel=3)
         for note in self._notes:
             text = f"{self.reader}: {note} ({KINDS[note.kind].consequence})"
@@ -214,10 +255,24 @@ class Problems:
             warnings.warn(f"{self.reader}: {problem.detail}", stacklevel=3)
         return tuple(self._found)
 
+    def _are_few(self, num_images, num_boxes):
+        """Whether the errors are those of a few images and a few boxes."""
+        of_images = sum(self._counts[kind] for kind in _OF_IMAGES)
+        of_boxes = sum(self._counts[kind] for kind in _OF_BOXES)
+        return (
+            all(
+                problem.kind in _OF_IMAGES or problem.kind in _OF_BOXES
+                for problem in self._found
+                if problem.severity is Severity.ERROR
+            )
+            and of_images * (100 - FEW_IMAGES) <= FEW_IMAGES * num_images
+            and of_boxes * (100 - FEW_BOXES) <= FEW_BOXES * num_boxes
+        )
+
     def refuse(self, find_images: Callable[[Sequence[str]], str] | None = None) -> None:
-        """Raises what `finish` raises, and warns of nothing."""
+        """Raises one error that names all errors, unless they are left out."""
         errors = [p for p in self._found if p.severity is Severity.ERROR]
-        if errors and self._on_error == "raise":
+        if errors and self._on_error != "skip":
             missing = [p.file for p in errors if p.kind == "missing image"]
             are_all = len(missing) == len(errors)
             where = "Is the image folder right? " if are_all else ""

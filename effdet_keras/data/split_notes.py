@@ -27,7 +27,7 @@ from effdet_keras.data.formats.image_paths import dataset_root
 from effdet_keras.data.formats.reading import NoClassError
 from effdet_keras.data.formats.yolo_layout import find_layout
 from effdet_keras.data.known_formats import FORMATS, Source
-from effdet_keras.data.problems import Problem
+from effdet_keras.data.problems import Problem, Severity
 from effdet_keras.data.record import concat_field
 from effdet_keras.data.shared_images import shared_images
 from effdet_keras.images import IMAGE_SUFFIXES
@@ -155,6 +155,7 @@ def tell_of_unlisted(splits: _Splits, found: Source) -> None:
         return splits
     real = functools.cache(os.path.realpath)
     names = collections.defaultdict(set)  # that were read, in each folder
+    problems = [problem for dataset in splits.values() for problem in dataset.problems]
     for dataset in splits.values():
         for record in dataset.records:
             if isinstance(record.image, str) and not is_remote(record.image):
@@ -169,8 +170,12 @@ def tell_of_unlisted(splits: _Splits, found: Source) -> None:
         ]
         stems = {name.rpartition(".")[0] for name in known} if beside else set()
         left += [os.path.join(folder, n) for n in beside if not _is_derived(n, stems)]
+    if left:  # those with an error are told already
+        wrong = [p.file for p in problems if p.severity is Severity.ERROR]
+        wrong = {pathlib.PurePath(file).stem for file in wrong}
+        left = [name for name in left if pathlib.Path(name).stem not in wrong]
     if left and found.format == "voc":  # whose lists leave out some, with xml files
-        kinds = {p.kind for dataset in splits.values() for p in dataset.problems}
+        kinds = {problem.kind for problem in problems}
         annotated = _stems_of_xml_files(found.root)
         left = [n for n in left if pathlib.Path(n).stem not in annotated]
         left = left if "unlisted images" not in kinds else []

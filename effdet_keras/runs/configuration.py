@@ -28,6 +28,7 @@ from effdet_keras._internal.yaml_text import load_value, read_yaml, to_yaml
 from effdet_keras.augment import Augmentation, augmentation_of
 from effdet_keras.data.formats.label_map import ClassNames
 from effdet_keras.data.known_formats import FORMATS
+from effdet_keras.data.problems import ON_ERROR
 from effdet_keras.data.split_groups import SPLIT_BY
 from effdet_keras.detect.postprocess import Postprocess
 from effdet_keras.errors import (
@@ -231,7 +232,7 @@ mean 'epochs'? It has: data, ...
     validation_fraction: float = number(0.2, "(0, 1)")
     split_by: str = "auto"
     class_names: ClassNames | None = None
-    on_error: str = "raise"
+    on_error: str = "auto"
     unlabelled: str | None = None
     reader_options: dict[str, Any] = dataclasses.field(default_factory=dict)
     train_on_crowds: bool = False
@@ -439,7 +440,7 @@ mean 'epochs'? It has: data, ...
         """Raises an error for a field of another form, or fields that contradict."""
         check_choice("format", self.format, [*FORMATS, None])
         check_choice("split_by", self.split_by, SPLIT_BY)
-        check_choice("on_error", self.on_error, ["raise", "skip"])
+        check_choice("on_error", self.on_error, ON_ERROR)
         check_choice("unlabelled", self.unlabelled, ["negative", "skip", None])
         check_choice("distribute", self.distribute, [*ENGINES, None])
         check_choice("export", self.export, [*TARGETS, None])

@@ -10,6 +10,7 @@ from effdet_keras import cli
 from effdet_keras._internal.extras import extra
 from effdet_keras.cli import arguments
 from effdet_keras.data import known_formats
+from effdet_keras.data.problems import ON_ERROR
 from effdet_keras.export.registry import OPTIONS
 from effdet_keras.extras.serving.command import Limits
 from effdet_keras.predictor import RUNTIMES
@@ -60,6 +61,7 @@ def test_run_takes_the_arguments_of_the_parser_with_the_same_defaults(name):
 
 def test_the_choices_are_the_names_of_formats_and_runtimes():
     assert list(known_formats.FORMATS) == list(arguments.DATASET_FORMATS)
+    assert arguments.ON_ERROR == ON_ERROR
     assert set(arguments.RUNTIMES) == {"auto", "keras", *RUNTIMES}
     (to,) = (a for a in parser_of("convert")._actions if a.dest == "to")
     written = [name for name, one in known_formats.FORMATS.items() if one.write]

@@ -92,7 +92,9 @@ def from_arrays(
         require(is_right, rule, position=i, labels=item.classes, is_crowd=crowd)
         found.append(item)
     classes = names, category_ids, range(len(names))
-    return make_dataset(found, classes, Problems("`from_arrays`"), source="`boxes`")
+    return make_dataset(
+        found, classes, Problems("`from_arrays`", "raise"), source="`boxes`"
+    )
 
 
 def _checked_image(image, position):

@@ -36,7 +36,7 @@ def from_bdd(
     *,
     image_dir: str | os.PathLike[str] | None = None,
     class_names: ClassNames | None = None,
-    on_error: str = "raise",
+    on_error: str = "auto",
 ) -> DetectionDataset:
     """Reads a json file of BDD100K or Scalabel: the labels that have a `box2d`.
 
@@ -87,7 +87,7 @@ def bdd_readers(path: Any) -> dict[str, Callable]:
     return readers_by_split(_read_file, path, (".json",), is_bdd)
 
 
-def _read_file(path, *, image_dir=None, class_names=None, on_error="raise"):
+def _read_file(path, *, image_dir=None, class_names=None, on_error="auto"):
     """The dataset of a file."""
     problems = Problems(f"`from_bdd` of {str(path)!r}", on_error)
     locator = ImageLocator(path, image_dir)

@@ -58,7 +58,7 @@ def from_coco(
     image_dir: str | os.PathLike[str] | None = None,
     *,
     class_names: ClassNames | None = None,
-    on_error: str = "raise",
+    on_error: str = "auto",
     masks: bool = False,
 ) -> DetectionDataset:
     """Reads a dataset in COCO's format: one json file and a folder of images.
@@ -470,7 +470,7 @@ def _coco_files(folder):
 _NO_BOXES = ("person_keypoints_", "captions_", "stuff_", "panoptic_", "image_info_")
 
 
-def _from_coco_files(files, image_dir=None, *, on_error="raise", **options):
+def _from_coco_files(files, image_dir=None, *, on_error="auto", **options):
     """Reads the files of one split, of which most have one."""
     if len(files) == 1:
         return from_coco(files[0], image_dir, on_error=on_error, **options)

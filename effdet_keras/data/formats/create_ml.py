@@ -35,7 +35,7 @@ def from_create_ml(
     *,
     image_dir: str | os.PathLike[str] | None = None,
     class_names: ClassNames | None = None,
-    on_error: str = "raise",
+    on_error: str = "auto",
 ) -> DetectionDataset:
     """Reads a json file of Apple's Create ML, one for all images of a folder.
 
@@ -87,7 +87,7 @@ def create_ml_readers(path: Any) -> dict[str, Callable]:
     return readers_by_split(_read_file, path, _SUFFIXES, is_create_ml)
 
 
-def _read_file(path, *, image_dir=None, class_names=None, on_error="raise"):
+def _read_file(path, *, image_dir=None, class_names=None, on_error="auto"):
     """The dataset of a file."""
     problems = Problems(f"`from_create_ml` of {str(path)!r}", on_error)
     locator = ImageLocator(path, image_dir)

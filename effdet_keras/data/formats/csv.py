@@ -39,7 +39,7 @@ def from_csv(
     split: str | None = None,
     *,
     class_names: ClassNames | None = None,
-    on_error: str = "raise",
+    on_error: str = "auto",
 ) -> DetectionDataset:
     """Reads a dataset from a csv file: one box per row.
 
@@ -106,7 +106,7 @@ def from_csv(
 
 
 def _read(
-    path, image_dir=None, *, split=None, class_names=None, on_error="raise", left_out=()
+    path, image_dir=None, *, split=None, class_names=None, on_error="auto", left_out=()
 ):
     """`from_csv`, and what to tell of files beside this one."""
     path = path_of(path)

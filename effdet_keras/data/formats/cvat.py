@@ -64,7 +64,7 @@ def from_cvat(
     *,
     image_dir: str | os.PathLike[str] | None = None,
     class_names: ClassNames | None = None,
-    on_error: str = "raise",
+    on_error: str = "auto",
     masks: bool = False,
 ) -> DetectionDataset:
     """Reads an export of CVAT in its format "CVAT for images 1.1", or "for video".

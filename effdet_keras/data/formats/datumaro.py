@@ -52,7 +52,7 @@ def from_datumaro(
     *,
     format: str | None = None,
     class_names: ClassNames | None = None,
-    on_error: str = "raise",
+    on_error: str = "auto",
 ) -> DetectionDataset:
     """Reads annotated images in a format that the package `datumaro` knows.
 
@@ -172,7 +172,7 @@ def _readers_of_dataset(dataset, source, default=None):
     }
 
 
-def _read(items, names, source, default, class_names=None, on_error="raise"):
+def _read(items, names, source, default, class_names=None, on_error="auto"):
     """The dataset of a subset."""
     problems = Problems(f"`from_datumaro` of {str(source)!r}", on_error)
     is_path = isinstance(source, os.PathLike)

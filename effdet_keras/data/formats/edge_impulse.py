@@ -32,7 +32,7 @@ def from_edge_impulse(
     *,
     image_dir: str | os.PathLike[str] | None = None,
     class_names: ClassNames | None = None,
-    on_error: str = "raise",
+    on_error: str = "auto",
 ) -> DetectionDataset:
     """Reads the `bounding_boxes.labels` of Edge Impulse, a json beside the images.
 
@@ -85,7 +85,7 @@ def edge_impulse_readers(path: Any) -> dict[str, Callable]:
     )
 
 
-def _read_file(path, *, image_dir=None, class_names=None, on_error="raise"):
+def _read_file(path, *, image_dir=None, class_names=None, on_error="auto"):
     """The dataset of a file."""
     problems = Problems(f"`from_edge_impulse` of {str(path)!r}", on_error)
     content = read_json(path, "from_edge_impulse")

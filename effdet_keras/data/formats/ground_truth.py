@@ -33,7 +33,7 @@ def from_ground_truth(
     *,
     image_dir: str | os.PathLike[str] | None = None,
     class_names: ClassNames | None = None,
-    on_error: str = "raise",
+    on_error: str = "auto",
 ) -> DetectionDataset:
     """Reads an augmented manifest of Amazon SageMaker Ground Truth with boxes.
 
@@ -87,7 +87,7 @@ def ground_truth_readers(path: Any) -> dict[str, Callable]:
     return readers_by_split(_read_file, path, (".manifest", ".jsonl"), is_ground_truth)
 
 
-def _read_file(path, *, image_dir=None, class_names=None, on_error="raise"):
+def _read_file(path, *, image_dir=None, class_names=None, on_error="auto"):
     """The dataset of a file."""
     problems = Problems(f"`from_ground_truth` of {str(path)!r}", on_error)
     rows = _read_rows(path)

@@ -69,7 +69,7 @@ def from_hugging_face(
     *,
     box_format: str = "xywh",
     class_names: ClassNames | None = None,
-    on_error: str = "raise",
+    on_error: str = "auto",
 ) -> DetectionDataset:
     """Reads an image folder of Hugging Face's, or a `datasets.Dataset`.
 
@@ -492,7 +492,7 @@ def _shard_readers(path):
     }
 
 
-def _from_shards(files, box_format="xywh", class_names=None, on_error="raise"):
+def _from_shards(files, box_format="xywh", class_names=None, on_error="auto"):
     library = hf_datasets.require(f"'{files[0]}', a parquet file with images,")
     names = [str(local_copy(file)) for file in files]
     source = library.Dataset.from_parquet(names)

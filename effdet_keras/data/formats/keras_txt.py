@@ -40,7 +40,7 @@ def from_keras_txt(
     *,
     image_dir: str | os.PathLike[str] | None = None,
     class_names: ClassNames | None = None,
-    on_error: str = "raise",
+    on_error: str = "auto",
 ) -> DetectionDataset:
     """Reads `_annotations.txt` and `_classes.txt`, Roboflow's export "Keras TXT".
 
@@ -98,7 +98,7 @@ def _is_known(file):
     return bool(split_word_in(file.stem) and _ROW.search(head_of(file, 10_000) + b"\n"))
 
 
-def _read_file(path, *, image_dir=None, class_names=None, on_error="raise"):
+def _read_file(path, *, image_dir=None, class_names=None, on_error="auto"):
     """The dataset of a file."""
     problems = Problems(f"`from_keras_txt` of {str(path)!r}", on_error)
     names = _class_list(path)

@@ -52,7 +52,7 @@ def from_label_studio(
     *,
     image_dir: str | os.PathLike[str] | None = None,
     class_names: ClassNames | None = None,
-    on_error: str = "raise",
+    on_error: str = "auto",
     masks: bool = False,
 ) -> DetectionDataset:
     """Reads an export of Label Studio in its format JSON or JSON-MIN.
@@ -116,9 +116,7 @@ def label_studio_readers(path: Any) -> dict[str, Callable]:
     return readers_by_split(_read_file, path, _SUFFIXES, is_label_studio)
 
 
-def _read_file(
-    path, *, image_dir=None, class_names=None, on_error="raise", masks=False
-):
+def _read_file(path, *, image_dir=None, class_names=None, on_error="auto", masks=False):
     """The dataset of a file."""
     problems = Problems(f"`from_label_studio` of {str(path)!r}", on_error)
     locator = ImageLocator(path, image_dir)

@@ -46,7 +46,7 @@ def from_labelbox(
     *,
     image_dir: str | os.PathLike[str] | None = None,
     class_names: ClassNames | None = None,
-    on_error: str = "raise",
+    on_error: str = "auto",
     masks: bool = False,
 ) -> DetectionDataset:
     """Reads an export of Labelbox, of its first or second version, as json or NDJSON.
@@ -118,9 +118,7 @@ def is_labelbox(path: Any) -> bool:
     return is_first or (b'"data_row"' in head and any(key in head for key in keys))
 
 
-def _read_file(
-    path, *, image_dir=None, class_names=None, on_error="raise", masks=False
-):
+def _read_file(path, *, image_dir=None, class_names=None, on_error="auto", masks=False):
     """The dataset of a file."""
     problems = Problems(f"`from_labelbox` of {str(path)!r}", on_error)
     locator = ImageLocator(path, image_dir)

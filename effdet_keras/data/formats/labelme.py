@@ -53,7 +53,7 @@ def from_labelme(
     *,
     image_dir: str | os.PathLike[str] | None = None,
     class_names: ClassNames | None = None,
-    on_error: str = "raise",
+    on_error: str = "auto",
     masks: bool = False,
 ) -> DetectionDataset:
     """Reads the json files of LabelMe and of tools that write the same, one per image.

@@ -137,7 +137,8 @@ def make_dataset(
     if not keep_unusable:
         records = usable_only(records)
     archives = functools.partial(dataset_files.describe_archives, current_root(source))
-    problems = problems.finish(archives)
+    num_boxes = sum(len(record.labels) for record in records)
+    problems = problems.finish(archives, num_images=len(records), num_boxes=num_boxes)
     return DetectionDataset(records, names, category_ids, problems=problems)
 
 
@@ -193,7 +194,7 @@ def _labels(found, keys, problems, why_unknown):
             else f"{name!r} of {boxes} (if you passed `class_names`, name it too: "
             "classes are left out afterwards, with `dataset.filter(classes=...)`)"
         )
-        problems.add("unknown class", place[name], detail)
+        problems.add("unknown class", place[name], detail, count=count)
     return labels
 
 

@@ -47,7 +47,7 @@ def from_supervisely(
     split: str | None = None,
     *,
     class_names: ClassNames | None = None,
-    on_error: str = "raise",
+    on_error: str = "auto",
     masks: bool = False,
 ) -> DetectionDataset:
     """Reads a project of Supervisely: `ann/a.jpg.json` for each `img/a.jpg`.

@@ -7,6 +7,7 @@ import functools
 import glob
 import hashlib
 import itertools
+import math
 import os
 import pathlib
 import re
@@ -52,7 +53,7 @@ def from_tfrecord(
     *,
     class_names: ClassNames | None = None,
     label_map: Mapping[int, str] | str | os.PathLike[str] | None = None,
-    on_error: str = "raise",
+    on_error: str = "auto",
     masks: bool = False,
 ) -> DetectionDataset:
     """Reads TFRecord files of `tf.train.Example`.
@@ -579,7 +580,7 @@ def read_examples(paths, image_key, read_image, problems):
                 except ValueError as error:
                     problems.add("unreadable annotation", place, str(error))
         except ValueError as error:
-            problems.add("unreadable annotation", shard, str(error))
+            problems.add("unreadable annotation", shard, str(error), count=math.inf)
     return with_ids(found)
 
 

@@ -61,7 +61,7 @@ def from_via(
     class_attribute: str | None = None,
     image_dir: str | os.PathLike[str] | None = None,
     class_names: ClassNames | None = None,
-    on_error: str = "raise",
+    on_error: str = "auto",
     masks: bool = False,
 ) -> DetectionDataset:
     """Reads what VIA, the VGG Image Annotator, saves: a project, json or csv.
@@ -133,7 +133,7 @@ def _read_files(
     image_dir=None,
     *,
     class_names=None,
-    on_error="raise",
+    on_error="auto",
     masks=False,
 ):
     """The dataset of one file, or of several of different images.

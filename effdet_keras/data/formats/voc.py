@@ -66,7 +66,7 @@ def from_voc(
     *,
     class_names: ClassNames | None = None,
     one_based: bool = True,
-    on_error: str = "raise",
+    on_error: str = "auto",
 ) -> DetectionDataset:
     """Reads a dataset in Pascal VOC's format: one xml file per image.
 

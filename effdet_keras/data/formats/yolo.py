@@ -44,7 +44,7 @@ def from_yolo(
     split: str | None = None,
     *,
     class_names: ClassNames | None = None,
-    on_error: str = "raise",
+    on_error: str = "auto",
     unlabelled: str | None = None,
 ) -> DetectionDataset:
     """Reads a dataset in YOLO's format: one txt file per image.

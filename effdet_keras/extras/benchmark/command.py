@@ -15,11 +15,11 @@ from effdet_keras.cli.arguments import (
     add_data,
     add_format,
     add_model,
+    add_on_error,
     add_overwrite,
     add_precision,
     add_reader_options,
     add_runtime,
-    add_skip_errors,
     add_threads,
     add_unlabelled,
 )
@@ -59,7 +59,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     add_format(files)
     add_unlabelled(files)
-    add_skip_errors(files)
+    add_on_error(files)
     add_reader_options(files)
     parser.add_argument(
         "--images",
@@ -121,11 +121,11 @@ def run(
         from effdet_keras.extras.benchmark.benchmark_model import benchmark
 
         rule = (
-            "--out, --split, --format, --unlabelled, --skip-errors and "
+            "--out, --split, --format, --unlabelled, --on-error and "
             "--reader-option are for DATA and --targets"
         )
         given = {"out": out, "split": split, "format": format, "unlabelled": unlabelled}
-        given |= {"skip_errors": bool(on_error), "reader_options": reader_options}
+        given |= {"on_error": on_error, "reader_options": reader_options}
         require(not any(given.values()), rule, **given)
         check_outputs([json], [model], overwrite=overwrite)
         predictor = open_any_model(model, threads, runtime=runtime, precision=precision)

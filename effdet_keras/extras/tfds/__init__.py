@@ -37,7 +37,7 @@ def from_tfds(
     split: str | None = None,
     *,
     class_names: ClassNames | None = None,
-    on_error: str = "raise",
+    on_error: str = "auto",
 ) -> DetectionDataset:
     """Reads a dataset of TensorFlow Datasets; that package need not be installed.
 
