@@ -126,10 +126,10 @@ ON_ERROR = ("auto", "raise", "skip")  # what is done about errors in a dataset
 # that people share have them. More is a sign that the whole was read wrongly.
 FEW_IMAGES = 5  # percent of the images of a split
 FEW_BOXES = 1  # percent of its boxes
-_OF_IMAGES = frozenset(
+_IMAGE_ERRORS = frozenset(
     {"missing image", "unreadable annotation", "corrupt image", "duplicate id"}
 )
-_OF_BOXES = frozenset({"bad box", "unknown class"})
+_BOX_ERRORS = frozenset({"bad box", "unknown class"})
 
 
 @dataclasses.dataclass(frozen=True)
@@ -257,16 +257,16 @@ class Problems:
 
     def _are_few(self, num_images, num_boxes):
         """Whether the errors are those of a few images and a few boxes."""
-        of_images = sum(self._counts[kind] for kind in _OF_IMAGES)
-        of_boxes = sum(self._counts[kind] for kind in _OF_BOXES)
+        lost_images = sum(self._counts[kind] for kind in _IMAGE_ERRORS)
+        lost_boxes = sum(self._counts[kind] for kind in _BOX_ERRORS)
         return (
             all(
-                problem.kind in _OF_IMAGES or problem.kind in _OF_BOXES
+                problem.kind in _IMAGE_ERRORS or problem.kind in _BOX_ERRORS
                 for problem in self._found
                 if problem.severity is Severity.ERROR
             )
-            and of_images * (100 - FEW_IMAGES) <= FEW_IMAGES * num_images
-            and of_boxes * (100 - FEW_BOXES) <= FEW_BOXES * num_boxes
+            and lost_images * (100 - FEW_IMAGES) <= FEW_IMAGES * num_images
+            and lost_boxes * (100 - FEW_BOXES) <= FEW_BOXES * num_boxes
         )
 
     def refuse(self, find_images: Callable[[Sequence[str]], str] | None = None) -> None:
