@@ -1,4 +1,4 @@
-"""`DetectionDataset`: annotated images, to look at, divide and train on."""
+"""`DetectionDataset`: annotated images to inspect, to split and to train on."""
 
 from __future__ import annotations
 
@@ -34,9 +34,9 @@ if TYPE_CHECKING:
 class DetectionDataset:
     """Annotated images with one list of classes.
 
-    `load` and the readers, such as `from_coco`, make datasets. Images stay on disk
-    until they are used. Labels count from 0 in the order of `class_names`;
-    `category_ids` has the annotation file's id of each.
+    Use `load` or a reader such as `from_coco` to make a dataset. Images stay on disk
+    until they are used. Labels count from 0 in the order of `class_names`.
+    `category_ids` holds the id that the annotation file gives to each class.
 
     `dataset[i]` is one example, a dict:
 
@@ -45,27 +45,31 @@ class DetectionDataset:
     | `image` | uint8 `[H, W, 3]` |
     | `boxes` | float32 `[n, 4]`, `yxyx` in pixels, inside the image |
     | `labels` | int32 `[n]` |
-    | `is_crowd` | bool `[n]`: COCO's crowds, VOC's difficult objects |
-    | `area` | float64 `[n]`, square pixels, as the file gives it |
+    | `is_crowd` | bool `[n]`: True for COCO's crowds and VOC's difficult objects |
+    | `area` | float64 `[n]`, area of each object in square pixels, as in the file |
     | `image_id` | int |
-    | `source_id` | the id in the file, int or str |
-    | `file_name`, `path` | str; `path` is None where the image is no file |
-    | `image_size` | `(height, width)` |
-    | `mask` | uint8 `[H, W]`, the class of each pixel, where the dataset has masks |
+    | `source_id` | int or str, the image's id in the annotation file |
+    | `file_name`, `path` | str; `path` is None if the image is not a file of its own |
+    | `image_size` | `(height, width)` in pixels |
+    | `mask` | uint8 `[H, W]`, the class of each pixel, if the image has a mask |
 
-    `dataset[a:b]` and `dataset.subset(indices)` are datasets again.
+    `dataset[a:b]` and `dataset.subset(indices)` return a `DetectionDataset`.
 
     Args:
-        records: `Record`s, one per image.
-        class_names: names of the classes, in the order of their labels.
-        category_ids: the annotation file's id of each class. None means 1, 2, ...
-        problems: what the reader found wrong.
-        seg_class_names: names of the classes of pixels, where records have masks of
-            their own.
+        records: iterable of `Record`, one per image.
+        class_names: iterable of str, the class names in the order of their labels.
+        category_ids: iterable of int, the annotation file's id of each class. None
+            means 1, 2, ...
+        problems: iterable of `Problem`, the faults that the reader found.
+        seg_class_names: iterable of str, the names of the segmentation classes, in the
+            order of the mask's values. None if the records have no masks, or only
+            masks that are drawn from the objects' shapes.
 
     Raises:
-        ValueError: If names or ids repeat, there are not as many ids as names, or an
-            image id appears twice.
+        ValueError: If there is no class, if a class name or a category id repeats, if
+            a class name is blank, if the numbers of ids and names differ, or if two
+            images have the same image id.
+        TypeError: If `class_names` is one string.
 
     Example:
         >>> from effdet_keras.data.formats.arrays import from_arrays
@@ -116,12 +120,12 @@ class DetectionDataset:
 
     @property
     def class_names(self) -> tuple[str, ...]:
-        """Tuple of str: the name of each label."""
+        """Tuple of str: the class name of each label."""
         return self._class_names
 
     @property
     def num_classes(self) -> int:
-        """Number of classes; labels are below it."""
+        """Number of classes, `C`. Labels are from 0 to `C - 1`."""
         return len(self._class_names)
 
     @property
@@ -131,9 +135,10 @@ class DetectionDataset:
 
     @property
     def seg_class_names(self) -> tuple[str, ...] | None:
-        """The name of each class of pixels, or None where there are no masks.
+        """Names of the segmentation classes, or None if the dataset has no masks.
 
-        Where masks are drawn of objects these are "background" and `class_names`.
+        If masks are drawn from the objects' shapes, the names are "background",
+        followed by `class_names`.
         """
         if self._seg_class_names is not None:
             return self._seg_class_names
@@ -143,17 +148,17 @@ class DetectionDataset:
 
     @property
     def records(self) -> tuple[Record, ...]:
-        """Tuple of `Record`: each image and its annotations, not decoded."""
+        """Tuple of `Record`: each image, not decoded, and its annotations."""
         return self._records
 
     @property
     def problems(self) -> tuple[Problem, ...]:
-        """Tuple of `Problem`: what was wrong where this was read from, if it was."""
+        """Tuple of `Problem`: the faults that were found when the data was read."""
         return self._problems
 
     @property
     def image_ids(self) -> tuple[int, ...]:
-        """Tuple of int: the id of each image, in order."""
+        """Tuple of int: the id of each image, in the order of the dataset."""
         return tuple(record.image_id for record in self._records)
 
     def __len__(self) -> int:
@@ -174,7 +179,7 @@ class DetectionDataset:
         )
 
     def _with(self, records, **changes):
-        """A dataset like this one, of other records, and without its problems."""
+        """Returns a dataset of other records with the same classes, but no problems."""
         same = {
             "class_names": self._class_names,
             "category_ids": self._category_ids,
@@ -183,11 +188,11 @@ class DetectionDataset:
         return DetectionDataset(records, **same | changes)
 
     def _with_problem(self, problem):
-        """This dataset with one problem more."""
+        """Returns this dataset with one more problem."""
         return self._with(self._records, problems=(*self._problems, problem))
 
     def _relabelled(self, class_names, category_ids, **changes):
-        """The same images with other classes; boxes of classes left out go."""
+        """Returns the same images with new classes, without boxes of other classes."""
         label_of = {name: label for label, name in enumerate(class_names)}
         new = [label_of.get(name, -1) for name in self._class_names]
         records = (record.relabelled(new) for record in self._records)
@@ -195,11 +200,18 @@ class DetectionDataset:
         return self._with(records, **classes, **changes)
 
     def subset(self, indices: Iterable[int]) -> DetectionDataset:
-        """Returns the dataset of some images, in the order of `indices`.
+        """Returns the dataset of the images at `indices`, in that order.
 
         Args:
-            indices: ints below `len(dataset)`, or there is an IndexError; each at most
-                once.
+            indices: iterable of int, positions of images in the dataset, each at most
+                once. Negative positions count from the end.
+
+        Returns:
+            `DetectionDataset` with the same classes and an empty `problems`.
+
+        Raises:
+            IndexError: If an index is out of range.
+            ValueError: If an image appears twice.
         """
         return self._with(self._records[int(i)] for i in indices)
 
@@ -210,34 +222,42 @@ class DetectionDataset:
         *,
         groups: GroupsBy = "auto",
     ) -> tuple[DetectionDataset, DetectionDataset]:
-        """Divides the images at random, such as for training and validation.
+        """Splits the images at random into two datasets, as for train and validation.
 
-        Images that belong together stay on one side: a model that was trained on some
-        frames of a recording knows the others, and its AP on them is too good. Each
-        class gets its share of both parts, as far as that goes. Where no images belong
-        together and a random choice gives each class its share, the parts are that
-        choice. If images stay together, one line that is printed says how many.
+        Images that belong together go to the same part: a model that was trained on
+        some frames of a recording knows the other frames, so its AP on them is too
+        high. The split is stratified: as far as possible, each class has the same share
+        of its images in the first part. If no images belong together and a random
+        choice already gives each class its share, the split is that random choice. If
+        there are groups of images, the method prints how many.
 
         Args:
-            fraction: float in (0, 1), the share of the first part, rounded to whole
-                images, or as near as groups of images allow.
-            seed: int. The same seed divides in the same way.
-            groups: which images belong together. "auto": near-duplicates, by a hash of
-                their pixels, and the frames of recordings, by trailing numbers in
-                names where neighbours look alike (docs/data.md has the rules); a
-                group that leaves no fair division is cut where it changes most.
-                "hash": near-duplicates alone. "name": those whose names differ in a
-                trailing number alone. "folder": those of one folder. "image": none,
-                and classes as chance has it. Or a sequence with one value per image, or
-                a function of an example without its `image` that returns one: images
-                of equal values.
+            fraction: float in (0, 1), the share of images in the first part. It is
+                rounded to whole images, or met as closely as the groups allow.
+            seed: int, at least 0. The same seed gives the same split.
+            groups: which images belong together, one of
+
+                - "auto": near-duplicates, which are found by a hash of their pixels;
+                  and frames of recordings, which are found by the trailing number in
+                  their names if neighbours look alike (docs/data.md has the rules). If
+                  a group makes a fair split impossible, it is cut where its images
+                  change most.
+                - "hash": near-duplicates only.
+                - "name": images whose names differ only in a trailing number.
+                - "folder": images in the same folder.
+                - "image": no images belong together, and the split is not stratified.
+                - a sequence of one value per image, or a function that takes an example
+                  without its `image` and returns a value: images of equal values
+                  belong together. Values must be hashable.
 
         Returns:
-            Two `DetectionDataset`s, which keep the order of the images.
+            Tuple of two `DetectionDataset`s, which keep the order of the images.
 
         Raises:
-            ValueError, TypeError: If one of the parts would be empty, or `groups` is
-                none of these.
+            ValueError: If `fraction` or `seed` is out of range, if one of the parts
+                would be empty, or if `groups` is an unknown name or has not one value
+                per image.
+            TypeError: If a value of `groups` is not hashable.
 
         Example:
             >>> from effdet_keras.data.formats.arrays import from_arrays
@@ -271,14 +291,14 @@ class DetectionDataset:
         *,
         classes: Iterable[str] | None = None,
     ) -> DetectionDataset:
-        """Keeps some images, or some classes, or both.
+        """Returns a dataset of some of the images, or some of the classes, or both.
 
         Args:
-            keep: function of an example without its `image`. Images for which it
-                returns False are left out.
-            classes: names to keep, in the order of their new labels. Boxes of other
-                classes are left out. Images that then have no box stay, as images
-                without objects.
+            keep: function that takes an example without its `image` and returns
+                whether to keep the image. None keeps all images.
+            classes: iterable of str, the class names to keep, in the order of their
+                new labels. Boxes of other classes are left out. Images that have no
+                box left are kept, as images without objects.
 
         Returns:
             `DetectionDataset`. Classes are filtered before `keep` is called.
@@ -305,20 +325,27 @@ class DetectionDataset:
         *,
         suffix: str = ".png",
     ) -> DetectionDataset:
-        """Returns the same images with masks of a folder, for segmentation.
+        """Returns the same images with segmentation masks from a folder.
 
-        A mask is an image with one number for each pixel, its class: grey, or with a
-        palette as VOC's `SegmentationClass`. 255 is for pixels without a class. The
-        mask of `street/001.jpg` is `folder/street/001.png`, or else `folder/001.png`.
+        A mask is an image whose pixel values are class numbers. It is a grey image, or
+        one with a palette like those in VOC's `SegmentationClass`. 255 marks pixels
+        without a class. The mask of `street/001.jpg` is `folder/street/001.png`, or
+        `folder/001.png` if the former does not exist.
 
         Args:
-            folder: folder of the masks.
-            class_names: names of the classes of pixels, in the order of the numbers.
-            suffix: the ending of the masks' files.
+            folder: str or path, the folder of the masks.
+            class_names: iterable of str, names of the segmentation classes, in the
+                order of the pixel values.
+            suffix: str, the file name extension of the masks.
+
+        Returns:
+            `DetectionDataset`.
 
         Raises:
-            FileNotFoundError: If an image has no mask; the message counts them.
-            ValueError: If names repeat.
+            FileNotFoundError: If an image has no mask. The message says how many have
+                none.
+            ValueError: If a name repeats or is blank.
+            TypeError: If `class_names` is one string.
         """
         names = checked_class_names(class_names, "`class_names`")
         paths = masks_of(self._records, folder, suffix)
@@ -329,10 +356,14 @@ class DetectionDataset:
         return self._with(records, problems=self._problems, seg_class_names=names)
 
     def with_crowds_as_objects(self) -> DetectionDataset:
-        """Returns the same images, with each crowd as one object like any other.
+        """Returns the same images with each crowd turned into an ordinary object.
 
-        A training on it has them, as google/automl's `skip_crowd_during_training=False`
-        does. An evaluation counts them as well: keep that for the dataset itself.
+        Training on the result learns crowds as objects, as google/automl does with
+        `skip_crowd_during_training=False`. Do not evaluate on the result: there, crowds
+        would count as objects too. Evaluate on the original dataset.
+
+        Returns:
+            `DetectionDataset` in which every `is_crowd` is False.
         """
         return self._with(
             dataclasses.replace(record, is_crowd=np.zeros_like(record.is_crowd))
@@ -342,15 +373,19 @@ class DetectionDataset:
     def with_classes(
         self, class_names: Iterable[str], category_ids: Iterable[int] | None = None
     ) -> DetectionDataset:
-        """Returns the same images with labels that refer to another list of names.
+        """Returns the same images with labels that refer to another list of classes.
 
         Args:
-            class_names: names that include all names of this dataset.
-            category_ids: id of each name. None means this dataset's own, and unused
-                ones for new names.
+            class_names: iterable of str, which includes all class names of this
+                dataset.
+            category_ids: iterable of int, the id of each class. None keeps the ids of
+                this dataset and gives unused ids to new classes.
+
+        Returns:
+            `DetectionDataset`.
 
         Raises:
-            ValueError: If a name of this dataset is not among `class_names`.
+            ValueError: If a class name of this dataset is not among `class_names`.
         """
         class_names = tuple(class_names)
         lacking = [name for name in self._class_names if name not in class_names]
@@ -362,21 +397,27 @@ class DetectionDataset:
         return self._relabelled(class_names, category_ids, problems=self._problems)
 
     def concatenate(self, *others: DetectionDataset) -> DetectionDataset:
-        """Returns one dataset of the images of this one, then those of others.
+        """Returns one dataset of the images of this dataset and of others.
 
-        Classes of one name are one class. Classes that this dataset lacks come behind
-        its own, and keep their category ids where these are unused. Image ids stay
-        where no two are equal; otherwise they are counted from 1, and so are the ids
-        of annotations. An image of two datasets comes twice: `ek.data.check` finds it.
+        Classes of the same name become one class. New classes are appended to those of
+        this dataset, and keep their category ids if these are unused. If all image ids
+        differ, they are kept; otherwise images are numbered from 1. The same holds for
+        the ids of annotations. An image that two datasets share appears twice, and
+        `ek.data.check` reports it.
 
-        Objects of a class that only one dataset has must be annotated in the others'
-        images too, or they are trained on as background (docs/data.md).
+        If only one dataset has a class, its objects must be annotated in the images of
+        the other datasets as well. Otherwise they are trained on as background
+        (docs/data.md).
 
         Args:
-            others: `DetectionDataset`s.
+            *others: `DetectionDataset`s.
+
+        Returns:
+            `DetectionDataset`, whose images are in the order of the arguments.
 
         Raises:
-            ValueError: If two have masks of other classes of pixels.
+            ValueError: If one dataset has masks with `seg_class_names` of its own, and
+                another has masks with other segmentation classes.
 
         Example:
             >>> from effdet_keras.data.formats.arrays import from_arrays
@@ -412,7 +453,7 @@ class DetectionDataset:
         )
 
     def _numbered_from(self, start):
-        """The same images with image ids that are counted, in what is wrong too."""
+        """Returns the dataset with image ids from `start` on, in its problems too."""
         new = {image_id: i for i, image_id in enumerate(self.image_ids, start)}
         records = (
             dataclasses.replace(record, image_id=new[record.image_id])
@@ -427,7 +468,7 @@ class DetectionDataset:
         return self._with(records, problems=problems)
 
     def summary(self) -> str:
-        """Returns a text to print: images, their sizes, boxes per class."""
+        """Returns a text to print: the images, their sizes, and the boxes per class."""
         records, names = self._records, self._class_names
         labels, area = concat_field(records, "labels"), concat_field(records, "area")
         crowd = int(concat_field(records, "is_crowd").sum())
@@ -450,10 +491,16 @@ class DetectionDataset:
         return printable("\n".join(lines))
 
     def to_coco(self) -> dict[str, Any]:
-        """Returns the annotations in COCO's format, a dict that `json.dump` writes.
+        """Returns the annotations in COCO's format, as a dict for `json.dump`.
 
         Boxes, areas, crowd flags and ids are exactly those of the file that was read,
-        so COCO's evaluation gives the same result on both.
+        so COCO's evaluation gives the same result with both.
+
+        Returns:
+            Dict with the keys "info", "images", "annotations" and "categories".
+
+        Raises:
+            ValueError: If a label does not belong to a class.
         """
         images, annotations = [], []
         for record in self._records:
@@ -463,7 +510,7 @@ class DetectionDataset:
             annotations += record.to_coco(self._category_ids)
         pairs = zip(self._category_ids, self._class_names)
         return {
-            "info": {},  # some versions of pycocotools fail without
+            "info": {},  # some versions of pycocotools fail without it
             "images": images,
             "annotations": annotations,
             "categories": [{"id": i, "name": name} for i, name in pairs],
@@ -491,76 +538,89 @@ class DetectionDataset:
     ) -> Any:
         """Makes the `tf.data.Dataset` that `fit`, `evaluate` and `predict` take.
 
-        For training (`training=True`) each image is mirrored with `flip_probability`,
-        scaled by a random factor, and cropped or padded; each epoch has a new order.
-        Otherwise images come in order and are letterboxed: scaled to fit, placed top
-        left, padded. In both cases images without objects are kept, and crowds left
-        out.
+        With `training=True`, each image is flipped from left to right with the
+        probability `flip_probability`, scaled by a random factor, and cropped or
+        padded. Each epoch has a new order. With `training=False`, images come in the
+        order of the dataset and are letterboxed: they are scaled to fit, placed at the
+        top left, and padded. In both cases, images without objects are kept, and
+        crowds are left out.
 
-        An image that cannot be read, or has another size than annotated, is replaced by
-        the next one in training; otherwise it counts as an image without objects, with
-        an `image_scale` of 0. At the end of each pass a line on standard error counts
-        and names such images.
+        If an image cannot be read, or its size differs from the annotated size,
+        training uses the next image in its place. Otherwise the image counts as one
+        without objects, with an `image_scale` of 0. At the end of each pass, a line on
+        standard error counts and names such images.
 
         Args:
-            batch_size: images per batch, of all processes together.
-            image_size: `(height, width)` of the batch, or one int for both.
-            training: whether to augment.
+            batch_size: int, images per batch, summed over all processes.
+            image_size: `(height, width)` of the batch in pixels, or one int for both.
+            training: bool, whether to augment the images.
             seed: int. The same seed gives the same batches, epoch by epoch. None draws
                 one from NumPy's global state, which `keras.utils.set_random_seed` sets.
-            shuffle: whether each epoch has a new order. None means in training only.
-            flip_probability: float in [0, 1], in training.
-            scale_jitter: lowest and highest factor on `image_size`, in training. `(1,
-                1)` turns it off.
-            target_size: what `scale_jitter` multiplies, as `image_size`, which None is.
+            shuffle: bool, whether each epoch has a new order. None shuffles only in
+                training.
+            flip_probability: float in [0, 1], used in training only.
+            scale_jitter: pair of floats, the lowest and the highest factor on
+                `target_size`, used in training only. `(1, 1)` turns it off.
+            target_size: `(height, width)` in pixels, or one int for both, the size that
+                `scale_jitter` multiplies. None means `image_size`.
             augment: `ek.augment.Augmentation`, a function `(example, seed) -> example`,
-                or a list of these. In training it changes the whole image, in its own
-                pixels, before flip and scale. Partners of those that take several
-                images, such as `Mosaic`, are other images of this dataset.
-            pad_value: three numbers, the color around an image. The default is the mean
-                of ImageNet, which the models' normalization takes to zero.
+                or a list of these; for training only. It changes the original image,
+                before flip and scale jitter. An augmentation of several images, such
+                as `Mosaic`, takes the other images from this dataset.
+            pad_value: three numbers from 0 to 255, the RGB color of the padding. The
+                default is the ImageNet mean, which the models' normalization maps to
+                zero.
             resize_method: "half_pixel" or "asymmetric", see `EfficientDetConfig`.
-            max_boxes: rows of `boxes` and `labels` in every batch. None pads to the
-                most boxes in the batch, on JAX in any batch: it compiles a step for
-                each number of rows.
-            drop_remainder: whether to leave out a last batch that is not full. None
-                means in training only, and never the only batch.
-            share: `(index, count)`: of `count` processes that train together this one
+            max_boxes: int, the rows of `boxes` and `labels` in every batch. None pads
+                each batch to its image with the most boxes. On JAX and on TPUs, None
+                pads further, to a multiple of the most boxes that any image can have
+                (of 512 if that is less), because XLA compiles a step for each number
+                of rows.
+            drop_remainder: bool, whether to leave out a last batch that is not full.
+                None leaves it out only in training, and never if it is the only batch.
+            share: `(index, count)` for training in `count` processes: this process
                 reads part `index` of each batch, and all parts together are the batch
-                of one process. None is, in training, that of `multiprocess.start`.
-            masks: whether the ground truth has `masks`. None means where the dataset
-                has them.
-            balance: in training, whether images of rare classes come more often, and
-                others less often, in epochs of the same length: classes that are in
-                fewer images than this share of all, such as 0.3; "auto" takes the
-                median of the classes' shares. An image comes in proportion to
-                `sqrt(balance / share)` of its rarest class, at least 1 (docs/data.md).
-                None takes each image once.
+                that a single process would read. None takes these numbers from
+                `multiprocess.start` in training, and reads whole batches otherwise.
+            masks: bool, whether the ground truth has `masks`. None includes them if the
+                dataset has masks.
+            balance: float in (0, 1], "auto" or None. In training, images of rare
+                classes come more often, and other images less often; the length of an
+                epoch stays the same. A class is rare if the share of images that
+                contain it is below this number, such as 0.3. "auto" takes the median
+                of the shares of all classes. How often an image comes is proportional
+                to `sqrt(balance / share)` for the `share` of its rarest class, or to 1
+                if that is larger (docs/data.md). None takes each image once.
 
         Returns:
-            `tf.data.Dataset` of known length, of `(images, truth)`; where TensorFlow is
-            not installed, a `keras.utils.PyDataset` of the same in NumPy arrays.
-            `images` is float32 `[B, height, width, 3]` from 0 to 255; `truth` a dict of
-            `boxes` float32 `[B, M, 4]`, `yxyx` in pixels of `images`, zero in unused
-            rows; `labels` int32 `[B, M]`, -1 in unused rows; `image_id` int64 `[B]`;
-            `image_scale` float32 `[B]`: if not `training`, boxes times `image_scale`
-            are in pixels of the original image; and, with masks, `masks` uint8
-            `[B, height, width]`, 255 around the image.
+            `tf.data.Dataset` of known length, with elements `(images, truth)`. If
+            TensorFlow is not installed, a `keras.utils.PyDataset` with the same
+            elements as NumPy arrays. `images` is float32 `[B, height, width, 3]`, from
+            0 to 255. `truth` is a dict of
+
+            - `boxes`: float32 `[B, M, 4]`, `yxyx` in pixels of `images`, zero in unused
+              rows;
+            - `labels`: int32 `[B, M]`, -1 in unused rows;
+            - `image_id`: int64 `[B]`;
+            - `image_scale`: float32 `[B]`. Without `training`, boxes times
+              `image_scale` are in pixels of the original image;
+            - `masks`, if requested: uint8 `[B, height, width]`, 255 in the padding.
 
         Raises:
-            ValueError: If the dataset is empty, a label is of no class, an image has
-                more boxes than `max_boxes`, or an argument is out of its range. `fit`
-                raises it if no image can be read, and if a function in `augment`
-                returns an example that cannot be right.
-            TypeError, ImportError: If `augment` is none of the kinds above; if it needs
-                TensorFlow, which is not installed.
+            ValueError: If the dataset is empty, if a label does not belong to a class,
+                if an image has more boxes than `max_boxes`, if some images have no
+                mask although `masks` are read, or if an argument is out of range.
+                `fit` raises it if no image can be read, or if a function in `augment`
+                returns an invalid example.
+            TypeError: If `augment` is none of the kinds above.
+            ImportError: If `augment` needs TensorFlow, which is not installed.
         """
-        # A label of -1 would pass for an unused row, and its box for background.
+        # A label of -1 would be taken for an unused row, and its box for background.
         check_labels(self._records, self.num_classes)
         if share is None:
             processes = current_processes()
             share = (processes.index, processes.count) if training else (0, 1)
-        if seed is None and share[1] > 1:  # one order for all
+        if seed is None and share[1] > 1:  # all processes need the same order
             seed = current_processes().gather(np.random.randint(2**31))[0]
         from effdet_keras.data.pipeline.batches import make_batches
         from effdet_keras.data.pipeline.image_reader import ImageReader
@@ -586,7 +646,7 @@ class DetectionDataset:
         )
 
     def _seg_names_of_batches(self, masks):
-        """The names of the classes of pixels, or None for batches without masks."""
+        """Returns the segmentation class names, or None for batches without masks."""
         if masks is False or (masks is None and self.seg_class_names is None):
             return None
         lacking = [record.name for record in self._records if not record.has_mask]
@@ -600,7 +660,7 @@ class DetectionDataset:
 
 
 def _with_own_annotation_ids(records):
-    """The records, with annotations counted from 1 where two have one id."""
+    """Returns the records, with annotation ids from 1 on if two of them are equal."""
     ids = concat_field(records, "annotation_ids")
     if len(np.unique(ids)) == len(ids):
         return records
@@ -614,10 +674,15 @@ def _with_own_annotation_ids(records):
 
 
 def checked_class_names(names: Iterable[str], source: str) -> tuple[str, ...]:
-    """The names as a tuple; TypeError for one string, whose letters would be classes.
+    """Returns class names as a tuple of str, after checking them.
+
+    Args:
+        names: iterable of str.
+        source: str, the name of the argument or file, for the error.
 
     Raises:
-        ValueError: As `check_class_names`.
+        TypeError: If `names` is one string, whose letters would become classes.
+        ValueError: If a name repeats or is blank, see `check_class_names`.
     """
     rule = f"{source} must be a sequence of names, such as [{names!r}]"
     require(not isinstance(names, str), rule, InvalidTypeError, value=names)
@@ -627,7 +692,7 @@ def checked_class_names(names: Iterable[str], source: str) -> tuple[str, ...]:
 
 
 def check_class_names(names: Iterable[str], source: str) -> None:
-    """Raises ValueError where two classes have one name, or a class has none."""
+    """Raises ValueError if two classes have the same name, or a name is blank."""
     uses = collections.Counter(names)
     wrong = [name for name, count in uses.items() if count > 1 or not name.strip()]
     if wrong:
@@ -641,7 +706,7 @@ def _shortened(names):
     return ", ".join(names[:5]) + ", ..." * (len(names) > 5)
 
 
-_SMALL, _LARGE = 32**2, 96**2  # square pixels: COCO's borders
+_SMALL, _LARGE = 32**2, 96**2  # square pixels: COCO's limits of "small" and "large"
 
 
 def _sizes(records):
@@ -654,7 +719,7 @@ def _sizes(records):
 
 
 def boxes_per_class(dataset, *, crowds=True):
-    """Number of boxes of each class, int `[C]`; labels without a class do not count."""
+    """Returns the number of boxes per class, int `[C]`, without invalid labels."""
     labels = concat_field(dataset.records, "labels")
     known = (labels >= 0) & (labels < dataset.num_classes)
     if not crowds:
@@ -663,10 +728,14 @@ def boxes_per_class(dataset, *, crowds=True):
 
 
 def require_boxes(records: Sequence[Record], what: str) -> None:
-    """Raises ValueError where no image has an object that is no crowd.
+    """Raises ValueError if no image has an object, apart from crowds.
 
-    A training on it would run to its end and learn that there are no objects. An image
-    without objects among others is fine.
+    Training on such images would run to its end and learn that there are no objects.
+    Single images without objects are fine.
+
+    Args:
+        records: sequence of `Record`.
+        what: str, the name of the images in the message.
     """
     reason = why_nothing_to_learn(records)
     if reason is not None:
@@ -678,7 +747,7 @@ def require_boxes(records: Sequence[Record], what: str) -> None:
 
 
 def why_nothing_to_learn(records: Sequence[Record]) -> str | None:
-    """Says why no image has an object that is no crowd; None where one has."""
+    """Explains why no image has an object to train on; returns None if one has."""
     if any(len(r.labels) and not np.all(r.is_crowd) for r in records):
         return None
     crowds = sum(len(record.labels) for record in records)
@@ -696,14 +765,14 @@ def count_of(number, singular, plural=None):
     return f"{number:,} {singular if number == 1 else plural or singular + 's'}"
 
 
-# --- What to expect of a training on few images, or on few boxes of a class.
+# --- What to expect from training on few images, or on few boxes of a class.
 
 _FEW_IMAGES = 40
-_FEW_BOXES = 10  # of a class
+_FEW_BOXES = 10  # per class
 
 
 def what_to_expect(dataset: DetectionDataset) -> list[str]:
-    """A sentence for few images, and one for classes of few boxes; often none."""
+    """Returns one sentence if images are few, one if classes have few boxes."""
     sentences = []
     if 0 < len(dataset) < _FEW_IMAGES:
         sentences.append(
