@@ -1,4 +1,4 @@
-"""`load` and `convert`: annotated images in whatever known format a path holds."""
+"""`load` and `convert`: reading annotated images in any of the known formats."""
 
 from __future__ import annotations
 
@@ -52,52 +52,60 @@ def load(
     unlabelled: str | None = None,
     reader_options: Mapping[str, Any] | None = None,
 ) -> DetectionDataset:
-    """Reads annotated images in whatever known format a file or folder has.
+    """Reads annotated images from a file or folder in any of the known formats.
 
-    Prints one line that says which format was found. What each may look like is said at
-    its reader, such as `from_coco`. A dataset in a folder below is found as well, up to
-    four folders down, or eight where nothing above could be one; of several the error
-    names each. Where several formats hold the same images, one is read, and the line
-    says which one and how the others differ. Hidden files and folders, those of models,
-    caches and environments do not count. Images that are not where an annotation file
-    says are looked for below `path`, by the longest ending of their path that is one
-    file there.
+    The format is detected, and one printed line names it. The reader of each format,
+    such as `from_coco`, documents the files and folders that it accepts.
+
+    A dataset is also found in a subfolder: up to four levels down, or up to eight if
+    nothing above could be a dataset. If there are several datasets, the error names
+    each of them. If several formats hold the same images, one format is read, and the
+    printed line says which one and how the others differ. Hidden files and folders, and
+    folders of models, caches and environments, are ignored. An image that is not where
+    the annotation file says is looked for below `path`, by the longest ending of its
+    path that matches exactly one file there.
 
     Args:
-        path: file or folder; or the address of one, such as `s3://bucket/cats`
-            (docs/remote_files.md), unless it is TFRecord or TensorFlow Datasets; or a
-            pattern of TFRecord files, such as `data/train-*.tfrecord`.
-        split: name of a split, such as "train", which is `train2017` or `Train` as
-            well. None reads the only one.
-        format: "coco", "voc", "yolo", "csv", "tfrecord", "tfds", "cvat", "labelme",
-            "via", "label_studio", "labelbox", "create_ml", "hugging_face",
-            "edge_impulse", "keras_txt", "supervisely", "bdd", "ground_truth", or, by
-            the package datumaro, "kitti", "wider_face", "open_images", "vott",
-            "labelme_xml", "mot" or "datumaro", where a folder holds several. None finds
-            it out.
-        class_names: names in the order of the labels, to bring a second dataset in line
-            with a first one: pass the first dataset's `class_names`, which may have
-            classes that are not in this one. Or a label map: a dict from category id to
-            name, "coco", "voc", "waymo", or the path of a .pbtxt, .json or .yaml file.
-            None takes the names in the data.
+        path: str or path of a file or folder; or its remote address, such as
+            `s3://bucket/cats` (docs/remote_files.md; not for TFRecord and TensorFlow
+            Datasets); or a pattern of TFRecord files, such as `data/train-*.tfrecord`.
+        split: str, the name of a split. "train" also finds splits that are called
+            `train2017` or `Train`. None reads the only split.
+        format: the format to read, if a folder holds several: "coco", "voc", "yolo",
+            "csv", "tfrecord", "tfds", "cvat", "labelme", "via", "label_studio",
+            "labelbox", "create_ml", "hugging_face", "edge_impulse", "keras_txt",
+            "supervisely", "bdd" or "ground_truth"; or, if the package datumaro is
+            installed, "kitti", "wider_face", "open_images", "vott", "labelme_xml",
+            "mot" or "datumaro". None detects the format.
+        class_names: sequence of str, the class names in the order of the labels. To
+            give a second dataset the same labels as a first one, pass the first
+            dataset's `class_names`, which may include classes that this dataset lacks.
+            Or a label map: a dict from category id to name, "coco", "voc", "waymo", or
+            the path of a .pbtxt, .json or .yaml file. None takes the names in the data.
         on_error: what is done about errors in the data, such as missing images.
-            "raise" raises one error that names everything that is wrong. "skip" leaves
-            it out, warns, and lists it in `dataset.problems`. "auto" does as "skip" if
-            the errors are few, those of at most 5 % of the images and 1 % of the boxes
-            of a split, and else as "raise".
-        masks: whether to read masks for segmentation as well, of COCO json (see
-            `from_coco`), TFRecord, CVAT, LabelMe, VIA, Label Studio, Labelbox or
-            Supervisely; for files of masks see `dataset.with_masks`.
-        unlabelled: "negative" or "skip", what images without an annotation file of
-            their own are, in formats with one file per image: see `from_yolo`.
-        reader_options: what the reader of one format takes alone: `class_attribute` of
-            `from_via`, `one_based` of `from_voc`, `box_format` of `from_hugging_face`,
-            such as `{"one_based": False}`.
+            "raise" raises one error that lists all of them. "skip" leaves the faulty
+            images or annotations out, warns, and lists them in `dataset.problems`.
+            "auto" does as "skip" if few are faulty, at most 5 % of the images and 1 %
+            of the boxes of a split, and otherwise as "raise".
+        masks: bool, whether to read segmentation masks as well. This works for COCO
+            json (see `from_coco`), TFRecord, CVAT, LabelMe, VIA, Label Studio, Labelbox
+            and Supervisely. For files of masks, see `dataset.with_masks`.
+        unlabelled: "negative" or "skip", for formats with one annotation file per
+            image: whether an image without such a file counts as an image without
+            objects, or is left out. See `from_yolo`.
+        reader_options: dict of options that only the reader of one format takes, such
+            as `{"one_based": False}`: `class_attribute` of `from_via`, `one_based` of
+            `from_voc`, and `box_format` of `from_hugging_face`.
+
+    Returns:
+        `DetectionDataset`.
 
     Raises:
-        FileNotFoundError: If there is no such file or folder.
-        ValueError: If no known format or more than one is found, if there are several
-            splits and none is named, or for what the reader of the format refuses.
+        FileNotFoundError: If there is no such file or folder, or if images are missing.
+        ValueError: If no dataset is found, or several of different images; if there
+            are several splits and none is named; if the format does not support an
+            option; or if the reader of the format finds a fault.
+        ImportError: If the format needs a package that is not installed.
 
     Example:
         >>> import tempfile
@@ -133,7 +141,7 @@ def read_found(
     masks: bool = False,
     unlabelled: str | None = None,
 ) -> DetectionDataset:
-    """Reads a split of what `find` found at a path: see `load`."""
+    """Reads one split of the dataset that `find` found at a path: see `load`."""
     try:
         split = chosen_split(found.readers, split, path)
     except InvalidValueError as error:
@@ -159,16 +167,17 @@ def load_splits(
 ) -> dict[str, DetectionDataset]:
     """Reads all splits of a file or folder: see `load`.
 
-    All splits get the same classes, even if some lack a class that others have. VOC's
-    `trainval` is left out if there are `train` and `val`, and so is any other that only
-    has images of splits to train and to evaluate on.
+    All splits get the same classes, even if some splits lack a class that others have.
+    VOC's `trainval` is left out if there are `train` and `val`. If there are splits to
+    train and to evaluate on, any other split whose images are all in these is left out
+    as well.
 
     Args:
         path, format, class_names, on_error, masks, unlabelled, reader_options: as for
             `load`.
 
     Returns:
-        Dict from split name to `DetectionDataset`. Data without splits are "train".
+        Dict from split name to `DetectionDataset`. Data without splits is "train".
 
     Raises:
         FileNotFoundError, ValueError: As `load` does.
@@ -181,7 +190,7 @@ def load_splits(
         if {"train", "val"} <= splits.keys():
             splits.pop("trainval", None)
         datasets = _read(found, splits, class_names, on_error, masks, unlabelled)
-        if on_error != "skip":  # else what was left out would count as well
+        if on_error != "skip":  # else images that were left out would count as well
             datasets = tell_of_unlisted(datasets, found)
     datasets = with_same_classes(without_whole(datasets, found))
     tell_of_other_classes(datasets, path)
@@ -199,20 +208,25 @@ def load_train_valid(
     unlabelled: str | None = None,
     reader_options: Mapping[str, Any] | None = None,
 ) -> tuple[DetectionDataset, DetectionDataset]:
-    """Reads images to train on and images to validate on, both of the same classes.
+    """Reads a training and a validation dataset with the same classes.
 
-    These are the splits that are called so, such as `train2017` and `val2017`. Where
-    none is for validation, the images to train on are divided, and a line says so; data
-    without splits is divided whole. A test split stays for the test.
+    The splits are recognized by their names, such as `train2017` and `val2017`. If
+    there is no validation split, the training split is divided at random, and a printed
+    line says so. Data without splits is divided as a whole. A test split is never used.
 
     Args:
         path, format, class_names, on_error, unlabelled, reader_options: as for `load`.
-        fraction, seed: of `DetectionDataset.split`, where the images are divided: the
-            share to train on, and which they are.
+        fraction: float in (0, 1), the share of images to train on if the images are
+            divided, see `DetectionDataset.split`.
+        seed: int, the seed of that random division.
+
+    Returns:
+        Tuple of two `DetectionDataset`s, to train on and to validate on.
 
     Raises:
-        FileNotFoundError, ValueError: As `load` does, and where no split is called one
-            to train on: read them with `load_splits`.
+        FileNotFoundError, ValueError: As `load` does. ValueError also if there are
+            several splits and none has the name of a training split: read those with
+            `load_splits`.
 
     Example:
         >>> import tempfile
@@ -224,7 +238,7 @@ def load_train_valid(
         >>> len(train), len(valid)
         (3, 2)
     """
-    check_number("fraction", fraction, "(0, 1)")  # before the reading
+    check_number("fraction", fraction, "(0, 1)")  # before the data is read
     check_whole_number("seed", seed, "[0, inf)")
     splits = load_splits(
         path,
@@ -260,12 +274,18 @@ def load_each(
     unlabelled: str | None = None,
     reader_options: Mapping[str, Any] | None = None,
 ) -> dict[str, DetectionDataset]:
-    """Reads a dataset of its own for each split: as `load_splits`, of several paths.
+    """Reads each split from a path of its own: like `load_splits` for several paths.
 
     Args:
-        paths: dict from the name of a split to what `load` takes, of which only one
-            split is there.
+        paths: dict from split name to a path as `load` takes it. Each path must hold
+            one split only.
         format, class_names, on_error, masks, unlabelled, reader_options: as for `load`.
+
+    Returns:
+        Dict from split name to `DetectionDataset`, all with the same classes.
+
+    Raises:
+        FileNotFoundError, ValueError: As `load` does.
     """
     options = {
         "format": format,
@@ -293,22 +313,24 @@ def convert(
     unlabelled: str | None = None,
     reader_options: Mapping[str, Any] | None = None,
 ) -> None:
-    """Writes a dataset that is on disk in another format, images included.
+    """Converts a dataset on disk to another format, images included.
 
-    Prints what was found and what was written.
+    Prints which dataset was found and what was written.
 
     Args:
         data: path of a file or folder, as `load` takes it.
-        out: folder to make. It appears once it is complete.
+        out: str or path, the folder to create. It appears only when it is complete.
         to: "coco", "voc", "yolo", "csv" or "tfrecord".
-        split: the split to convert, such as "train". None converts all.
-        format: the format to read, where `data` holds several. None finds it out.
-        num_shards: files per split, for "tfrecord" only. None chooses.
-        on_error, unlabelled, reader_options: as for `load`; a copy should be whole, so
-            any error in the data stops it by default.
+        split: str, the split to convert, such as "train". None converts all splits.
+        format: str, the format to read if `data` holds several, see `load`. None
+            detects the format.
+        num_shards: int, the number of files per split, for "tfrecord" only. None
+            chooses a number.
+        on_error, unlabelled, reader_options: as for `load`. By default any error in
+            the data stops the conversion, because a copy should be whole.
 
     Raises:
-        FileExistsError: If `out` is there.
+        FileExistsError: If `out` exists.
         FileNotFoundError, ValueError: As `load` and the writer do.
 
     Example:
@@ -326,7 +348,8 @@ def convert(
     options = {}
     if num_shards is not None:
         require(to == "tfrecord", "`num_shards` is an option of 'tfrecord'", to=to)
-        check_whole_number("num_shards", num_shards, "[1, inf)")  # before the reading
+        # Checked before the data is read.
+        check_whole_number("num_shards", num_shards, "[1, inf)")
         options["num_shards"] = num_shards
     reading = {
         "format": format,
@@ -345,7 +368,7 @@ def convert(
 
 
 def _read(found, splits, class_names, on_error, masks, unlabelled=None):
-    """The datasets of some splits, by their names."""
+    """Returns a dict from split name to dataset, for some of the splits found."""
     print(found)
     options = {"class_names": class_names, "on_error": on_error}
     kind = FORMATS[found.format]
@@ -371,7 +394,8 @@ def _read(found, splits, class_names, on_error, masks, unlabelled=None):
             raise NoClassError(f"{error}. {other}") from error
         except FileNotFoundError as error:
             lines = others_than(found)
-            if not isinstance(error, MissingImageError):  # which names archives itself
+            # The text of `MissingImageError` names archives already.
+            if not isinstance(error, MissingImageError):
                 lines += filter(None, [describe_archives(found.root)])
             if not lines:
                 raise

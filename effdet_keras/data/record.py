@@ -1,4 +1,4 @@
-"""One annotated image: what a reader stores of it, the example it becomes, its mask."""
+"""`Record`: one annotated image as a reader stores it, its example and its mask."""
 
 from __future__ import annotations
 
@@ -16,34 +16,35 @@ from effdet_keras.errors import InvalidValueError, require
 from effdet_keras.images import EncodedImage, read_image, read_mask
 from effdet_keras.labels import IGNORED_PIXEL
 
-BACKGROUND_NAME = "background"  # class 0 of masks that are drawn of objects
+BACKGROUND_NAME = "background"  # class 0 of masks that are drawn from objects
 
 
 @dataclasses.dataclass(frozen=True, slots=True, eq=False)
 class Record:
-    """One image and its annotations as their file has them, not decoded.
+    """One image, not decoded, with its annotations as in the annotation file.
 
-    `dataset.records` has these; `dataset[i]` is the decoded example of one. Boxes stay
-    as the file has them, in float64, because COCO's evaluation must see exactly these
-    numbers.
+    `dataset.records` holds the records, and `dataset[i]` is the decoded example of
+    record `i`. Boxes keep the exact numbers of the annotation file, in float64, because
+    COCO's evaluation must use these numbers.
 
     Attributes:
-        image: path of the image as str, `EncodedImage` for one inside a larger file, or
-            uint8 array `[H, W, 3]`.
+        image: path of the image as str, or `EncodedImage` for an image inside a larger
+            file, or uint8 array `[H, W, 3]`.
         image_size: `(height, width)` in pixels.
         image_id: int, unique in the dataset.
-        source_id: int or str, the image's id in its file.
-        file_name: str, the image's name in its file; empty for arrays.
-        boxes_xywh: float64 array `[n, 4]`: left, top, width, height in pixels.
+        source_id: int or str, the image's id in the annotation file.
+        file_name: str, the image's name in the annotation file; empty for arrays.
+        boxes_xywh: float64 array `[n, 4]` of left, top, width and height in pixels.
         labels: int32 array `[n]`, from 0.
-        is_crowd: bool array `[n]`: COCO's crowds, VOC's difficult objects.
-        area: float64 array `[n]`, square pixels of the object, by which COCO decides
-            whether it is small, medium or large.
+        is_crowd: bool array `[n]`: True for COCO's crowds and VOC's difficult objects.
+        area: float64 array `[n]`, the area of each object in square pixels. COCO's
+            evaluation uses it to decide whether an object is small, medium or large.
         annotation_ids: int64 array `[n]`.
-        mask: uint8 array `[H, W]`, the class of each pixel, 255 where it has none; or
-            the path of an image of these numbers; or None.
-        shapes: tuple of `n` shapes of objects, of which a mask is drawn (see
-            `from_coco`), each None where there is but a box; or None.
+        mask: uint8 array `[H, W]`, the class of each pixel, or 255 for a pixel without
+            a class; or the path of an image with these values; or None.
+        shapes: tuple of `n` shapes of the objects, from which a mask is drawn (see
+            `from_coco`); a shape is None if the object has only a box. Or None if no
+            mask is to be drawn.
 
     Example:
         >>> from effdet_keras.data import from_arrays
@@ -67,7 +68,7 @@ class Record:
     shapes: tuple | None = None
 
     def __post_init__(self):
-        # Frozen dataclasses set fields through `object`; `slots` needs it too.
+        # A frozen dataclass, also one with `slots`, can set fields only like this.
         for field, dtype, shape in (
             ("boxes_xywh", np.float64, (-1, 4)),
             ("labels", np.int32, (-1,)),
@@ -80,23 +81,36 @@ class Record:
 
     @property
     def has_mask(self) -> bool:
-        """Whether something tells the class of each pixel."""
+        """Whether the record has a mask, or shapes from which a mask can be drawn."""
         return self.mask is not None or self.shapes is not None
 
     @property
     def name(self) -> str:
-        """The name of the image's file, or else its id: what to look for."""
+        """The image's file name, or its id if it has none, for use in messages."""
         return self.file_name or f"image_id={self.image_id}"
 
     def relabelled(self, new_label: ArrayLike) -> Record:
-        """Returns the record with labels `new_label[label]`, without those of -1."""
+        """Returns the record with new labels; label -1 removes an annotation.
+
+        Args:
+            new_label: ints `[C]`, the new label of each old label, or -1 to leave out
+                the annotations of that class.
+
+        Raises:
+            ValueError: If a label of the record is not from 0 to `C - 1`.
+        """
         new_label = np.asarray(new_label, np.int32)
         self._check_labels(len(new_label))
         labels = new_label[self.labels]
         return dataclasses.replace(self, labels=labels).select(labels >= 0)
 
     def select(self, keep: ArrayLike | slice) -> Record:
-        """Returns the record with the annotations that `keep`, bool `[n]`, marks."""
+        """Returns the record with only some of its annotations.
+
+        Args:
+            keep: bool `[n]`, which annotations to keep; or a slice or an array of
+                indices.
+        """
         shapes = self.shapes
         if shapes is not None:
             shapes = tuple(shapes[i] for i in np.arange(len(shapes))[keep])
@@ -111,11 +125,22 @@ class Record:
         )
 
     def usable(self) -> Record:
-        """Returns the record without the boxes that have no area in the image."""
+        """Returns the record without the boxes that have no area inside the image."""
         return self.select(clip_boxes_xywh(self.boxes_xywh, self.image_size)[1])
 
     def to_coco(self, category_ids: Sequence[int]) -> list[dict]:
-        """Returns the annotations in COCO's format, as Python's own numbers."""
+        """Returns the annotations in COCO's format, with Python numbers.
+
+        Args:
+            category_ids: sequence of int, the category id of each label.
+
+        Returns:
+            List of dicts with the keys "id", "image_id", "category_id", "bbox", "area"
+            and "iscrowd".
+
+        Raises:
+            ValueError: If a label has no category id.
+        """
         self._check_labels(len(category_ids))
         return [
             {
@@ -140,7 +165,16 @@ class Record:
 
 
 def clip_boxes_xywh(boxes_xywh, image_size):
-    """Boxes in their image, float32 `[n, 4]` `yxyx`, and which have an area there."""
+    """Clips boxes to their image and converts them to `yxyx`.
+
+    Args:
+        boxes_xywh: floats `[n, 4]` of left, top, width and height in pixels.
+        image_size: `(height, width)` in pixels, or floats `[n, 2]`, one per box.
+
+    Returns:
+        float32 `[n, 4]`, `yxyx` in pixels; and bool `[n]`, which boxes have an area
+        inside the image.
+    """
     boxes_xywh = np.asarray(boxes_xywh, np.float64).reshape(-1, 4)
     low = boxes_xywh[:, 1::-1]  # y, x
     high = low + boxes_xywh[:, :1:-1]
@@ -151,7 +185,7 @@ def clip_boxes_xywh(boxes_xywh, image_size):
 
 
 def describe_example(record):
-    """The example of a record without its image."""
+    """Returns the example of a record without its image and mask."""
     boxes, usable = clip_boxes_xywh(record.boxes_xywh, record.image_size)
     return {
         "boxes": boxes[usable],
@@ -167,13 +201,13 @@ def describe_example(record):
 
 
 def load_example(record):
-    """Decodes a record: its image and the boxes that can be used."""
+    """Returns the example of a record: the decoded image and its usable boxes."""
     masks = {"mask": load_mask(record)} if record.has_mask else {}
     return {"image": load_image(record), **describe_example(record), **masks}
 
 
 def load_image(record):
-    """Decodes the image of a record: see `load_example`."""
+    """Decodes the image of a record, uint8 `[H, W, 3]`: see `load_example`."""
     if isinstance(record.image, np.ndarray):
         return record.image
     image, size = read_image(record.image, size=record.image_size), record.image_size
@@ -187,7 +221,7 @@ def load_image(record):
 
 
 def stored_bytes(image):
-    """The bytes of an image file, which may be a part of a larger one."""
+    """Returns the bytes of an image file, which may be part of a larger file."""
     if isinstance(image, EncodedImage):
         return image.read()
     return path_of(image).read_bytes()
@@ -197,7 +231,7 @@ def count_unusable(records):
     """Counts the boxes of each record that have no area inside their image."""
     if not records:
         return np.zeros(0, np.int64)
-    # All at once: one by one, COCO's 118,000 images take ten seconds.
+    # All records at once: one by one, COCO's 118,000 images take ten seconds.
     owner = owners(records)
     sizes = np.asarray([record.image_size for record in records])
     _, usable = clip_boxes_xywh(concat_field(records, "boxes_xywh"), sizes[owner])
@@ -205,7 +239,7 @@ def count_unusable(records):
 
 
 def check_labels(records: Sequence[Record], num_classes: int) -> None:
-    """Raises ValueError, which names the image, if a label is of no class."""
+    """Raises ValueError, naming the image, if a label does not belong to a class."""
     labels = concat_field(records, "labels")
     if ((labels < 0) | (labels >= num_classes)).any():
         for record in records:
@@ -213,21 +247,26 @@ def check_labels(records: Sequence[Record], num_classes: int) -> None:
 
 
 def concat_field(records, field):
-    """A field of the annotations of all records in one array."""
+    """Returns one field of the annotations of all records as one array."""
     arrays = [getattr(record, field) for record in records]
     return np.concatenate(arrays) if arrays else np.zeros(0, bool)
 
 
 def owners(records):
-    """The place of the record of each annotation."""
+    """Returns, for each annotation of all records, the index of its record."""
     return np.repeat(np.arange(len(records)), [len(r.labels) for r in records])
 
 
-# --- The class of each pixel: from files of masks, or drawn of the objects.
+# --- Segmentation masks: read from files, or drawn from the objects' shapes.
 
 
 def load_mask(record: Any) -> np.ndarray | None:
-    """Returns the mask of a record, uint8 `[H, W]`, or None where it has none."""
+    """Returns the mask of a record, uint8 `[H, W]`, or None if it has none.
+
+    Raises:
+        ValueError: If the mask has another size than the image or a value above 255,
+            or if a mask would have to be drawn from a label of 254 or more.
+    """
     if isinstance(record.mask, np.ndarray):
         return record.mask
     if record.mask is None:
@@ -262,7 +301,17 @@ def _drawn(record):
 
 
 def pixels_of_shape(shape: Any, height: int, width: int) -> np.ndarray:
-    """Which pixels belong to an object, bool `[height, width]`."""
+    """Returns which pixels belong to an object, bool `[height, width]`.
+
+    Args:
+        shape: the bytes of an image file that is not zero at the object's pixels; or
+            COCO's run-length encoding, a dict with `size` and `counts`; or COCO's list
+            of polygons.
+        height, width: ints, the size of the image in pixels.
+
+    Raises:
+        ValueError: If `shape` is neither a list of polygons nor a run-length encoding.
+    """
     if isinstance(shape, bytes):  # an image file
         return read_mask(shape) != 0
     try:
@@ -273,7 +322,7 @@ def pixels_of_shape(shape: Any, height: int, width: int) -> np.ndarray:
         polygons = [np.asarray(points, "float64").tolist() for points in shape]
         runs = coco_mask.frPyObjects(polygons, height, width)
         return coco_mask.decode(coco_mask.merge(runs)) != 0
-    except Exception as error:  # of Cython: almost anything
+    except Exception as error:  # Cython code may raise almost anything
         raise InvalidValueError(
             "The `segmentation` of an annotation must be a list of polygons, each of "
             "six numbers or more, or run lengths with `size` and `counts`. "
@@ -282,25 +331,25 @@ def pixels_of_shape(shape: Any, height: int, width: int) -> np.ndarray:
 
 
 def shape_as_coco(shape: Any, height: int, width: int) -> list | dict:
-    """The shape of an object as a COCO file has it: polygons, or run lengths."""
+    """Returns an object's shape as in a COCO file: polygons or run-length encoding."""
     if isinstance(shape, dict):
         counts = shape["counts"]
         is_bytes = isinstance(counts, bytes)
         return {**shape, "counts": counts.decode() if is_bytes else counts}
     if isinstance(shape, bytes):
         return run_lengths(pixels_of_shape(shape, height, width))
-    # Of float32 the text is short: 0.1, where the float64 of it is 0.10000000149.
+    # `str` keeps a float32 short: 0.1, which converted to float64 is 0.10000000149.
     return [[float(str(number)) for number in polygon] for polygon in shape]
 
 
 def run_lengths(pixels):
-    """Pixels, bool `[height, width]`, as a COCO file has them."""
+    """Returns COCO's run-length encoding of pixels, bool `[height, width]`."""
     runs = coco_mask.encode(np.asfortranarray(pixels, dtype=np.uint8))
     return {"size": list(pixels.shape), "counts": runs["counts"].decode()}
 
 
 def masks_of(records: Sequence[Any], folder: Any, suffix: str) -> list[str]:
-    """The path of the mask of each record in a folder; see `with_masks`."""
+    """Returns the path of each record's mask: see `DetectionDataset.with_masks`."""
     folder, found, lacking = path_of(folder), [], []
     for record in records:
         name = pathlib.PurePosixPath(record.file_name or str(record.image))
