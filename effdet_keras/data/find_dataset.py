@@ -1,4 +1,4 @@
-"""Finds out where, and in which format, a file or folder holds annotated images."""
+"""Finds the datasets in a file or folder, and the format of each."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ from effdet_keras.data.known_formats import (
 from effdet_keras.errors import InvalidValueError, check_choice, require
 from effdet_keras.images import IMAGE_SUFFIXES
 
-_MAX_FOLDERS = 500  # looked into, of a tree that may have thousands
+_MAX_FOLDERS = 500  # the most folders that are searched in a tree
 
 
 def find(
@@ -60,26 +60,37 @@ def find(
     format: str | None = None,
     reader_options: Mapping[str, Any] | None = None,
 ) -> Source:
-    """Finds the one dataset that a path stands for.
+    """Finds the dataset that a path stands for.
 
-    It is what the folder itself holds, or a folder for each split; else what is in a
-    folder below, if one is a dataset.
+    The dataset is in the folder itself, or in one folder per split. If there is none,
+    or only a split to evaluate on, the folders below are searched as well.
+
+    Args:
+        path: str or path of a file or folder, a remote address, or a pattern of
+            TFRecord files.
+        format: str, a key of `FORMATS`. None tries all formats.
+        reader_options: dict of options that only the reader of one format takes, see
+            `load`.
+
+    Returns:
+        `Source`.
 
     Raises:
         FileNotFoundError: If there is no such file or folder.
         ValueError: If no dataset is found, or several of different images, or none
-            whose reader takes these options.
+            whose reader takes `reader_options`.
     """
     if format is not None:
         check_choice("format", format, FORMATS, ", or None to find it out")
     name = os.fspath(path)
     path = path_of(path)
-    if path.name in ("", ".."):  # ".", whose own name may be that of a split
+    # The name of the folder "." may be the name of a split.
+    if path.name in ("", ".."):
         path = path if is_remote(path) else pathlib.Path(os.path.abspath(path))
     formats = list(FORMATS) if format is None else [format]
     is_host = path.parent == path
     if is_remote(path) and not path.is_listed and (is_host or not path.suffix):
-        path.iterdir()  # raises, and says what to do
+        path.iterdir()  # raises an error that says what to do
     if not exists(path):
         if glob.has_magic(name) and not is_remote(name):
             source = _find_by_pattern(name, format)
@@ -124,7 +135,7 @@ def find(
 
 
 def _with_options(sources, options):
-    """Those of some datasets whose readers take some options, with these."""
+    """Returns the datasets whose readers take the options, with the options bound."""
     return [
         dataclasses.replace(
             source,
@@ -139,7 +150,7 @@ def _with_options(sources, options):
 
 
 def _describe_options(formats, options):
-    """The error of options that no reader of these formats takes."""
+    """Returns the error text for options that no reader of these formats takes."""
     taken = [
         f"{format.title} takes {', '.join(format.reader_options)}"
         for format in FORMATS.values()
@@ -153,15 +164,19 @@ def _describe_options(formats, options):
 
 
 def _has_training(found):
-    """Whether there is more than a split for evaluation, whose other half is below."""
+    """Returns whether a split is not just for evaluation.
+
+    If all are, the training split may be in a folder below.
+    """
     names = [name for source in found for name in source.readers]
     return any(role_of_split(name) not in EVALUATION for name in names)
 
 
 def _lacks_names_or_images(source):
-    """Whether nothing names its classes, or no image is where a data.yaml says.
+    """Returns whether a YOLO dataset has no class names, or none of its images.
 
-    Another format of its images may have names, and a folder below may have images.
+    Its images are those in the places that the data.yaml gives. Another format of the
+    same images may have names, and a folder below may have images.
     """
     if source.format != "yolo":
         return False
@@ -170,17 +185,19 @@ def _lacks_names_or_images(source):
 
 
 def _find_inside(found, formats):
-    """The datasets in the folders of those found, if none of these is divided.
+    """Finds the datasets below those found, unless one of these has splits.
 
-    They may be the same images with the splits of their author, such as the csv files
-    of `data/`; or be whole, where images of what was found are not there.
+    A dataset below may have the same images with the splits of their author, such as
+    the csv files of `data/`. Or it may be complete, although images of the dataset
+    above are missing. A YOLO dataset that lacks names or images counts as one without
+    splits here.
     """
     if any(is_divided(s) and not _lacks_names_or_images(s) for s in found):
         return []
     known = {(source.format, *source.readers) for source in found}
     places = dict.fromkeys(source.path for source in found if source.path.is_dir())
     inner = [s for p in places for s in find_below(p, formats, everywhere=False)[0]]
-    # The folder of its annotations, by itself, is the same dataset.
+    # The annotation folder of a dataset, by itself, is the same dataset.
     inner = [
         s
         for s in inner
@@ -191,11 +208,13 @@ def _find_inside(found, formats):
 
 
 def _find_in_annotations(source, formats, known):
-    """The datasets in `annotations` or the like, of a source with files beside it.
+    """Finds datasets in an annotation folder beside annotation files of `source`.
 
-    Its reader takes the files of one of the two folders alone. Other formats count
-    where they were not found in the folder itself: their readers look there as well.
-    `known` are pairs of a format and the path of a dataset.
+    An annotation folder is called `annotations` or the like. The reader of `source`
+    takes the files of only one of the two places. Another format is searched for only
+    if it was not found in the folder itself, because its reader looks into the
+    annotation folder as well. `known` holds pairs of the format and the path of each
+    dataset found.
     """
     if source.format not in WITH_ONE_FILE or not source.path.is_dir():
         return []
@@ -212,11 +231,11 @@ def _find_in_annotations(source, formats, known):
 
 
 def _find_in_splits(source):
-    """The dataset of the folders of splits, beside annotations without splits.
+    """Finds a dataset in split folders, below a dataset that has no splits.
 
-    Such as a json of each of `train` and `val`, and one in the folder around them, from
-    before the images were divided. YOLO's own reader knows such folders, and its files
-    may name some of them alone.
+    An example is a json file in each of `train` and `val`, and one in the parent folder
+    from before the images were divided. YOLO is skipped: its own reader knows such
+    folders, and its files may name only some of them.
     """
     is_yolo = source.format == "yolo"
     if is_yolo or len(source.readers) != 1 or not source.path.is_dir():
@@ -225,14 +244,14 @@ def _find_in_splits(source):
     for split, folder in split_folders(source.path).items():
         for inner in _find_own(folder, [source.format])[0]:
             if len(inner.readers) != 1:
-                return []  # of which one is meant is not known
+                return []  # it is unclear which split is meant
             (readers[split],) = inner.readers.values()
     divided = dataclasses.replace(source, readers=readers)
     return [divided] if is_divided(divided) else []
 
 
 def _find_by_pattern(pattern, format):
-    """The TFRecord files of a pattern: no other format has its images in several."""
+    """Finds the TFRecord files of a pattern; no other format takes a pattern."""
     rule = f"A pattern such as {pattern!r} is for TFRecord files: leave `format` out"
     require(format in (None, "tfrecord"), rule, format=format)
     readers = pattern_readers(pattern)
@@ -245,15 +264,23 @@ def _find_by_pattern(pattern, format):
     return Source("tfrecord", path, readers, path.parent)
 
 
-_Note = tuple[str, str]  # a format, and why a dataset of it was not found
+_Note = tuple[str, str]  # a format, and why no dataset of this format was found
 
 
 def find_in(path: Any, formats: list[str]) -> tuple[list[Source], list[_Note]]:
-    """The datasets of a path, one per format, and why others were not found.
+    """Finds the datasets of a path, at most one per format.
 
-    A folder has a dataset of its own, or one for each split in folders such as `train`
-    and `valid`, or both, in two formats. A split may be in folders again, such as
-    `train/0` and `train/1`.
+    A folder may hold a dataset itself, or one per split in folders such as `train` and
+    `valid`, or both in two formats. The folder of a split may have subfolders that
+    together are the split, such as `train/0` and `train/1`.
+
+    Args:
+        path: path of a file or folder.
+        formats: list of str, the formats to look for.
+
+    Returns:
+        List of `Source`, and a list of pairs of a format and the reason why no dataset
+        of that format was found.
     """
     found, notes = _find_own(path, formats)
     if not path.is_dir():
@@ -270,7 +297,7 @@ def find_in(path: Any, formats: list[str]) -> tuple[list[Source], list[_Note]]:
         if not inner and not any(split in source.readers for source in found):
             for format, read in _find_parts(split, folder, formats).items():
                 readers[format][split] = read
-    # A format that reads folders of splits itself lacks those in folders again.
+    # A reader that knows split folders itself does not read splits in subfolders.
     for i, source in enumerate(found):
         if all(role_of_split(split) is not None for split in source.readers):
             more = readers.pop(source.format, {})
@@ -285,9 +312,10 @@ def find_in(path: Any, formats: list[str]) -> tuple[list[Source], list[_Note]]:
 
 
 def _named_by_folder(source, folders):
-    """A dataset, by the folder of its split if that is one to evaluate on, and all.
+    """Returns a dataset with the folder of its only split as its path, if possible.
 
-    Beside another dataset that has to be named so that it can be passed.
+    This is for a dataset with a single split, to evaluate on, beside another dataset:
+    the message then names the folder that the user can pass.
     """
     split, *others = source.readers
     folder = folders.get(split)
@@ -298,13 +326,14 @@ def _named_by_folder(source, folders):
 
 
 def _find_parts(split, folder, formats):
-    """A reader for each format in which the folders of a split are together that split.
+    """Returns readers, by format, for a split that is spread over subfolders.
 
-    Every folder with images is one of that format, without splits. YOLO's own reader
-    knows such folders: the numbers of its classes may be those of each.
+    A format counts if every subfolder with images is a dataset of that format without
+    splits. YOLO is left out: its own reader knows such folders, and the class numbers
+    may mean something else in each.
     """
     places = visible_folders(folder)
-    if len(places) > _MAX_FOLDERS:  # of classes, as for classification
+    if len(places) > _MAX_FOLDERS:  # one folder per class, as for classification
         return {}
     formats = [name for name in formats if name != "yolo"]
     with_images, parts = set(), collections.defaultdict(dict)
@@ -318,7 +347,7 @@ def _find_parts(split, folder, formats):
                 (parts[source.format][place],) = source.readers.values()
     roles = {role_of_split(place.name) for place in with_images}
     if role_of_split(split) == "test" and roles == {"train"}:
-        return {}  # of a program's own tests, in `test/training`
+        return {}  # a program's own tests, such as `test/training`
     return {
         format: functools.partial(_read_joined, readers)
         for format, readers in parts.items()
@@ -327,10 +356,15 @@ def _find_parts(split, folder, formats):
 
 
 def _read_joined(readers, **options):
-    """One dataset of the parts of a split, by their folders.
+    """Reads a split that is spread over subfolders as one dataset.
+
+    Args:
+        readers: dict from subfolder to the function that reads it.
+        **options: keyword arguments for these functions.
 
     Raises:
-        ValueError: If two have the same images, as versions of one dataset.
+        ValueError: If two subfolders have the same images: they are versions of one
+            dataset then.
     """
     parts = read_splits(readers, **options)
     for (one, first), (other, second) in itertools.combinations(parts.items(), 2):
@@ -346,17 +380,17 @@ def _read_joined(readers, **options):
 
 
 def _find_own(path, formats):
-    """The datasets of a path itself, one per format, and why others were not found."""
+    """Finds the datasets directly at a path, with results as those of `find_in`."""
     found, notes = [], []
     for format in formats:
         try:
             readers = FORMATS[format].readers(path)
         except (ValueError, OSError) as error:
-            # Of a folder, FileNotFoundError only means that it holds another format.
+            # For a folder, FileNotFoundError only means that it has another format.
             if path.is_file() or type(error) is not FileNotFoundError:
                 notes.append((format, str(error)))
             continue
-        except ImportError as error:  # of a file that may be of another dataset
+        except ImportError as error:  # the file may belong to another dataset
             if len(formats) == 1:
                 raise
             notes.append((format, str(error)))
@@ -374,12 +408,21 @@ def find_below(
     everywhere: bool = True,
     notes_above: Sequence[_Note] = (),
 ) -> tuple[list[Source], list[_Note]]:
-    """The datasets in the folders below a folder, none of them inside another.
+    """Finds the datasets in the folders below a folder, none of them inside another.
 
-    Those far down count if there are none above, nor anything that could be one: they
-    may be samples of a program. Those in folders of models, caches and the like count
-    if there are no others, and `everywhere` says so. `notes_above` say why nothing is
-    read of the folder itself.
+    Datasets far down count only if there is no dataset above them, nor anything that
+    could be one, because they may be samples of a program. Datasets in folders of
+    models, caches and the like count only if there are no others.
+
+    Args:
+        path: path of the folder.
+        formats: list of str, the formats to look for.
+        everywhere: bool, whether to look into folders of models, caches and the like
+            if no other dataset is found.
+        notes_above: the reasons why nothing is read from the folder itself.
+
+    Returns:
+        As `find_in`.
     """
     found, notes, left_out, count = [], [], [], 0
     level = [path]
@@ -402,7 +445,7 @@ def find_below(
         count += len(inner)
     if found or not everywhere:
         return found, notes
-    for folder in left_out[:_MAX_FOLDERS]:  # a dataset that is nowhere else
+    for folder in left_out[:_MAX_FOLDERS]:  # there is no dataset elsewhere
         own, _ = find_in(folder, formats)
         found += own
         inner = [] if own else _folders_of(folder)
@@ -411,14 +454,14 @@ def find_below(
 
 
 def _may_hold_more(path, notes):
-    """Whether files that cannot be read as they are may be those that are meant."""
-    # A csv file may be a table of anything.
+    """Returns whether unreadable files found so far may be the dataset itself."""
+    # A csv file does not count: it may be a table of anything.
     are_of_data = any(format != "csv" for format, _ in notes)
     return are_of_data or bool(describe_other_files(path))
 
 
 def _with_most_images(sources, path):
-    """Those of some datasets in whose folders most images of a folder are."""
+    """Returns the datasets whose folder has most of the images below `path`."""
     if not sources:
         return []
     count = count_images(path)
@@ -429,11 +472,11 @@ def _folders_of(place):
     try:
         return visible_folders(place)
     except OSError:
-        return []  # that may not be read
+        return []  # no permission to read it
 
 
 def count_images(path: Any) -> int:
-    """The number of images in a folder and in those below it."""
+    """Returns the number of images in a folder and in the folders below it."""
     return sum(
         name.lower().endswith(IMAGE_SUFFIXES)
         for _, _, names in walk(path, depth=DEEPEST)

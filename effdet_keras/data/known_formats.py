@@ -1,4 +1,4 @@
-"""The formats that are read, and what reads the splits of a dataset of one."""
+"""The known annotation formats, and how the splits of a dataset are read."""
 
 from __future__ import annotations
 
@@ -47,13 +47,14 @@ class Format:
     """A format of annotations on disk."""
 
     title: str
-    # Of a path that exists: the name of each split there, and the function that reads
-    # it. It is empty, or ValueError or OSError is raised, where the format is another.
+    # Takes an existing path and returns a dict from split name to the function that
+    # reads the split. If the path has another format, it returns an empty dict, or
+    # raises ValueError or OSError.
     readers: Callable[[pathlib.Path], Mapping[str, Callable]]
-    write: Callable | None  # None where it is read alone
+    write: Callable | None  # None if the format can be read only
     has_masks: bool = False  # whether its readers take `masks`
     has_unlabelled: bool = False  # whether its readers take `unlabelled`
-    reader_options: tuple[str, ...] = ()  # what else they take, see `load`
+    reader_options: tuple[str, ...] = ()  # their other options, see `load`
 
 
 def _tfds_readers(path):
@@ -89,7 +90,7 @@ FORMATS = {
     "supervisely": Format("Supervisely", supervisely_readers, None, has_masks=True),
     "bdd": Format("BDD100K json", bdd_readers, None),
     "ground_truth": Format("Ground Truth manifest", ground_truth_readers, None),
-    # By the package `datumaro`.
+    # Read with the package `datumaro`.
     "kitti": Format("KITTI", kitti_readers, None),
     "wider_face": Format("WIDER FACE", wider_face_readers, None),
     "open_images": Format("Open Images", open_images_readers, None),
@@ -100,7 +101,7 @@ FORMATS = {
 }
 
 
-# Those with all annotations of a split in one file.
+# Formats with all annotations of a split in one file.
 WITH_ONE_FILE = frozenset(
     {"coco", "csv", "cvat", "via", "label_studio", "labelbox", "create_ml"}
 )
@@ -108,14 +109,14 @@ WITH_ONE_FILE = frozenset(
 
 @dataclasses.dataclass(frozen=True)
 class Source:
-    """A dataset that was found, and what reads each of its splits."""
+    """A dataset that was found, and the functions that read its splits."""
 
     format: str
     path: pathlib.Path
-    readers: Mapping[str, Callable]
-    root: pathlib.Path  # what the user named: images lie below it
-    note: str = ""  # what else was found, and not taken
-    others: tuple[Source, ...] = ()  # those of `note`
+    readers: Mapping[str, Callable]  # from split name
+    root: pathlib.Path  # the path that the user passed: images lie below it
+    note: str = ""  # describes the other datasets found, which are not read
+    others: tuple[Source, ...] = ()  # the datasets of `note`
 
     def __str__(self):
         return f"{str(self.path)!r} is {self.described}{self.note}"
@@ -130,7 +131,11 @@ _ONE_FILE_SUFFIXES = (".json", ".csv", ".xml", ".ndjson", ".jsonl")
 
 
 def own_files(source: Source) -> list[pathlib.Path]:
-    """The files of a dataset of `WITH_ONE_FILE` that lie directly in its folder."""
+    """Returns the annotation files directly in the folder of a dataset.
+
+    Args:
+        source: `Source` of one of the formats `WITH_ONE_FILE`.
+    """
     return [
         file
         for file in visible_files(source.path, *_ONE_FILE_SUFFIXES)
@@ -141,17 +146,30 @@ def own_files(source: Source) -> list[pathlib.Path]:
 def _is_of_format(file, format):
     try:
         return bool(FORMATS[format].readers(file))
-    except (ValueError, OSError):  # another table, or damaged
+    except (ValueError, OSError):  # a table of something else, or a damaged file
         return False
 
 
 def read_splits(
     readers: Mapping[Any, Callable], **options: Any
 ) -> dict[Any, DetectionDataset]:
-    """The datasets of splits, without those that are empty, if others are not.
+    """Reads splits and leaves out the empty ones, unless all of them are empty.
 
-    A split without objects has the classes of the others. With `on_error="skip"` one
-    of which no image is there is left out, if others are not.
+    A split without objects gets the classes of the other splits. With
+    `on_error="skip"`, a split whose images are all missing is left out with a warning,
+    unless no split can be read.
+
+    Args:
+        readers: dict from split name to the function that reads the split.
+        **options: keyword arguments for these functions.
+
+    Returns:
+        Dict from split name to `DetectionDataset`.
+
+    Raises:
+        NoImageFolderError: If all images of a split are missing, without
+            `on_error="skip"` or in all splits.
+        NoClassError: If no split has an object.
     """
     datasets, errors, lost = {}, {}, {}
     for split, read in readers.items():
@@ -180,9 +198,10 @@ def read_splits(
 
 @contextlib.contextmanager
 def collector_off() -> Iterator[None]:
-    """Context without Python's garbage collector of cycles, of which readers make none.
+    """Turns off Python's garbage collector of reference cycles within a `with` block.
 
-    It looks through all boxes again and again: two fifths of the time to read 840,000.
+    Readers make no cycles, but the collector looks through all boxes again and again:
+    that is two fifths of the time to read 840,000 boxes.
     """
     was_enabled = gc.isenabled()
     gc.disable()

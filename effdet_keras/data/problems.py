@@ -1,4 +1,4 @@
-"""What can be wrong with a dataset, and what reading and training do about it."""
+"""The problems a dataset can have, and how reading and training handle each."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from effdet_keras.errors import InvalidValueError, check_choice, printable
 
 
 class Severity(enum.Enum):
-    """How bad a problem is: readers refuse errors and warn of warnings.
+    """How severe a problem is: readers raise for errors and warn for warnings.
 
     Example:
         >>> Problem("bad box", "a.xml").severity
@@ -26,15 +26,16 @@ class Severity(enum.Enum):
 
 
 class Kind(NamedTuple):
-    """A kind of problem: how bad it is, and what is done about it if not refused."""
+    """A kind of problem: its severity, and what happens if it does not raise."""
 
     severity: Severity
     consequence: str
-    counts_all: bool = False  # whether one problem, with its own words, is of many
+    # Whether one such problem stands for many cases, which its `detail` describes.
+    counts_all: bool = False
 
 
 KINDS = {
-    # found by the readers
+    # Found by the readers.
     "missing image": Kind(Severity.ERROR, "image left out"),
     "unreadable annotation": Kind(Severity.ERROR, "left out"),
     "bad box": Kind(Severity.ERROR, "box left out"),
@@ -89,7 +90,7 @@ KINDS = {
     "shared images": Kind(
         Severity.WARNING, "trained on and evaluated on, as it says", True
     ),
-    # found by `check`
+    # Found by `check`.
     "corrupt image": Kind(Severity.ERROR, "image skipped in training"),
     "wrong size": Kind(Severity.ERROR, "image skipped in training"),
     "suspected box format": Kind(Severity.WARNING, "trained on as read"),
@@ -122,10 +123,10 @@ KINDS = {
 
 ON_ERROR = ("auto", "raise", "skip")  # what is done about errors in a dataset
 
-# What `on_error="auto"` leaves out: faults of a few images or boxes, as most datasets
-# that people share have them. More is a sign that the whole was read wrongly.
+# With `on_error="auto"` a reader leaves out at most so many. Most datasets that people
+# share have a few faults; more of them are a sign that the whole is read wrongly.
 FEW_IMAGES = 5  # percent of the images of a split
-FEW_BOXES = 1  # percent of its boxes
+FEW_BOXES = 1  # percent of the boxes of a split
 _IMAGE_ERRORS = frozenset(
     {"missing image", "unreadable annotation", "corrupt image", "duplicate id"}
 )
@@ -134,15 +135,16 @@ _BOX_ERRORS = frozenset({"bad box", "unknown class"})
 
 @dataclasses.dataclass(frozen=True)
 class Problem:
-    """One thing that is wrong with a dataset.
+    """One problem of a dataset.
 
     Attributes:
-        kind: str, what it is, such as "empty box"; the guide to `check` lists all.
-        file: str, the name of the file that it is in.
-        detail: str, what was found there; may be empty.
-        image_ids: tuple of int, the images that it is about, as several may have the
-            name `file`. Empty where it is about a file, all images, or one that was
-            left out.
+        kind: str, the kind of problem, such as "empty box". The guide to `check` lists
+            all kinds.
+        file: str, the name of the file that has the problem.
+        detail: str, a description of what was found there; may be empty.
+        image_ids: tuple of int, the ids of the affected images, because several images
+            may have the name `file`. Empty if the problem concerns a file, all images,
+            or an image that was left out.
 
     Example:
         >>> print(Problem("empty box", "a.xml", "width 0"))
@@ -164,19 +166,19 @@ class Problem:
 
 
 class MissingImageError(FileNotFoundError):
-    """Images that a dataset names are not there; the text says where they may be."""
+    """Raised if images of a dataset are missing; the text says where they may be."""
 
 
 class NoImageFolderError(FileNotFoundError):
-    """No image that a file names is there, and no folder that could have them."""
+    """Raised if all images of a file are missing, and no folder could hold them."""
 
 
 class Problems:
-    """Collects what a reader finds wrong, to report all of it at once.
+    """Collects the problems that a reader finds, to report all of them at once.
 
     Args:
-        reader: str, what messages call the reader and its file.
-        on_error: "auto", "raise" or "skip", as for `load`.
+        reader: str, the name of the reader, which begins each message.
+        on_error: "auto", "raise" or "skip", see `load`.
     """
 
     def __init__(self, reader: str, on_error: str = "auto"):
@@ -198,26 +200,27 @@ class Problems:
     ) -> None:
         """Adds one `Problem`.
 
-        `count` is the number of images or boxes that it is about, as far as they are
-        lost by it; `math.inf` if nobody knows how many there were.
+        `count` is the number of images or boxes that are lost because of the problem,
+        or `math.inf` if that number is unknown.
         """
         self._found.append(Problem(kind, str(file), detail, tuple(image_ids)))
         self._counts[kind] += count
 
     def add_note(self, kind: str, file: object, detail: str = "") -> None:
-        """Adds one `Problem` that refuses nothing; `finish` warns of it all the same.
+        """Adds one `Problem` that never raises, but that `finish` warns of.
 
-        For what a reader leaves out of files that are right: once for each dataset.
+        A reader uses it, once per dataset, for content of valid files that it leaves
+        out.
         """
         self.add(kind, file, detail)
         self._notes.append(self._found[-1])
 
     def has(self, kind: str) -> bool:
-        """Whether a problem of a kind was found."""
+        """Returns whether a problem of this kind was found."""
         return any(problem.kind == kind for problem in self._found)
 
     def files_with(self, kind: str) -> set[str]:
-        """The files, or the images, that have a problem of a kind."""
+        """Returns the names of the files or images with a problem of this kind."""
         return {problem.file for problem in self._found if problem.kind == kind}
 
     def finish(
@@ -227,13 +230,21 @@ class Problems:
         num_images: int = 0,
         num_boxes: int = 0,
     ) -> tuple[Problem, ...]:
-        """Raises or warns of what was found.
+        """Raises an error for the problems found, or warns of them.
 
         Args:
-            find_images: says where images of these paths, which are missing, may be;
-                "" if it knows no place.
-            num_images, num_boxes: int, the images and boxes that are read. With none,
-                "auto" is as "raise".
+            find_images: function of the paths of missing images that returns a text
+                which says where they may be, or "" if it does not know.
+            num_images: int, the number of images that were read without an error.
+            num_boxes: int, the number of boxes that were read without an error.
+
+        Returns:
+            Tuple of all `Problem`s.
+
+        Raises:
+            MissingImageError: If all errors are missing images, with
+                `on_error="raise"`, or with "auto" if they are more than a few.
+            ValueError: If there are other errors, in the same cases.
         """
         is_few = self._on_error == "auto" and self._are_few(num_images, num_boxes)
         if not is_few:
@@ -256,7 +267,7 @@ class Problems:
         return tuple(self._found)
 
     def _are_few(self, num_images, num_boxes):
-        """Whether the errors are those of a few images and a few boxes."""
+        """Returns whether only a few images and boxes are lost by all errors."""
         lost_images = sum(self._counts[kind] for kind in _IMAGE_ERRORS)
         lost_boxes = sum(self._counts[kind] for kind in _BOX_ERRORS)
         return (
@@ -270,7 +281,7 @@ class Problems:
         )
 
     def refuse(self, find_images: Callable[[Sequence[str]], str] | None = None) -> None:
-        """Raises one error that names all errors, unless they are left out."""
+        """Raises the same errors as `finish`, but does not warn."""
         errors = [p for p in self._found if p.severity is Severity.ERROR]
         if errors and self._on_error != "skip":
             missing = [p.file for p in errors if p.kind == "missing image"]
@@ -286,7 +297,12 @@ class Problems:
 
 
 def describe_problems(problems: Sequence[Problem], shown: int = 3) -> str:
-    """Writes problems as one line that counts each kind and names its first ones."""
+    """Returns one line that counts the problems of each kind and names the first.
+
+    Args:
+        problems: sequence of `Problem`.
+        shown: int, how many problems of each kind are named.
+    """
     parts = []
     for kind in dict.fromkeys(problem.kind for problem in problems):
         members = [problem for problem in problems if problem.kind == kind]
@@ -297,7 +313,7 @@ def describe_problems(problems: Sequence[Problem], shown: int = 3) -> str:
 
 
 def count_kind(kind: str, count: int) -> str:
-    """Writes a kind of problem with its number, unless one problem is of many."""
+    """Returns a kind of problem with its count, unless one problem stands for all."""
     if KINDS[kind].counts_all:
         return kind
     if count != 1:
