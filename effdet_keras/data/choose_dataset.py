@@ -1,4 +1,4 @@
-"""Of several datasets that were found in a folder, the one that is meant."""
+"""Chooses which dataset to read if a folder holds several of them."""
 
 from __future__ import annotations
 
@@ -43,38 +43,41 @@ from effdet_keras.data.record import Record, count_unusable
 from effdet_keras.data.shared_images import is_copy
 from effdet_keras.errors import InvalidValueError
 
-SHOWN = 8  # entries of a folder, in a message
+SHOWN = 8  # the most entries of a folder, or datasets, that a message lists
 EVALUATION = ("test", "validation")  # roles of splits
-_MOST = 0.95  # of boxes and images, with which one without an error is preferred
+# A dataset without errors is preferred if it has this share of the boxes and images.
+_MOST = 0.95
 _DOUBTS = ("box columns", "classes without names", "images without txt file")
-_COMPARED = 20  # pairs of images of one name, of which the bytes are compared
-_LONGEST = 400  # characters of a reason, in a line
-_ELSEWHERE = 0.2  # of the sides of boxes: more than counting from 1 and rounding move
+_COMPARED = 20  # about how many pairs of images of the same name are compared
+_LONGEST = 400  # the most characters of a reason in a line
+# A box lies elsewhere if it is off by more than this share of its sides: counting
+# pixels from 1 and rounding move it by less.
+_ELSEWHERE = 0.2
 
 
 @dataclasses.dataclass(frozen=True)
 class _Content:
-    """What one of several datasets holds, to compare it with another."""
+    """The content of one of several datasets, to compare it with another."""
 
     source: Source
-    readers: Mapping[str, Callable]  # those of the source, which need not read again
-    boxes_of: Mapping[str, int]  # number of boxes of each image, by its name
-    files_of: Mapping[str, list]  # the files of each name: none inside larger files
+    readers: Mapping[str, Callable]  # of the source, returning what was read already
+    boxes_of: Mapping[str, int]  # from image name to number of boxes
+    files_of: Mapping[str, list]  # from image name to files, except in larger files
     num_boxes: int
-    means_of: Mapping[str, np.ndarray]  # the mean of the boxes of each image, `xywh`
-    num_usable: int  # boxes that can be trained on
-    kinds: Set[str]  # of its problems
-    boxes_by_class: collections.Counter  # number of boxes, by the name of the class
-    names_by_split: Sequence[Set[str]]  # of the images of each split that has boxes
+    means_of: Mapping[str, np.ndarray]  # from image name to its mean box, `xywh`
+    num_usable: int  # number of boxes that can be trained on
+    kinds: Set[str]  # kinds of its problems
+    boxes_by_class: collections.Counter  # from class name to number of boxes
+    names_by_split: Sequence[Set[str]]  # image names of each split that has boxes
 
     @property
     def is_doubtful(self):
-        """Whether a file does not say what its images or numbers are."""
+        """Whether a file leaves open what its images or numbers are."""
         return not self.kinds.isdisjoint(_DOUBTS)
 
     @property
     def is_sound(self):
-        """Whether nothing of it is an error."""
+        """Whether no problem of the dataset is an error."""
         return all(KINDS[kind].severity is not Severity.ERROR for kind in self.kinds)
 
     @property
@@ -88,10 +91,22 @@ class _Content:
 
 
 def choose(found: list[Source], inner: list[Source], path: Any) -> Source:
-    """Of several datasets the one to read, where all hold the same images.
+    """Chooses the dataset to read from several that hold the same images.
 
-    Those inside of others count where the others cannot be read, or where they have the
-    same images and are divided, or all of them and more.
+    A dataset inside another one counts if the outer one cannot be read, if it has the
+    same images and splits, or if it has all of these images and more.
+
+    Args:
+        found: list of `Source`, the datasets that were found.
+        inner: list of `Source`, the datasets inside those of `found`.
+        path: the path that the user passed.
+
+    Returns:
+        `Source`, whose `note` and `others` name the datasets that are not read.
+
+    Raises:
+        ValueError: If none of several can be read, or if several of them hold different
+            images.
     """
     contents, unread = _read_all(found)
     if contents:
@@ -100,7 +115,7 @@ def choose(found: list[Source], inner: list[Source], path: Any) -> Source:
         contents = _read_all(inner)[0]
     without_package = [s for s, error in unread if isinstance(error, ImportError)]
     if without_package and not any(content.num_boxes for content in contents):
-        return without_package[0]  # whose reader says what to install
+        return without_package[0]  # its reader says which package to install
     told = tuple(source for source, _ in unread)
     if len(contents) == 1:
         (content,) = contents
@@ -109,7 +124,7 @@ def choose(found: list[Source], inner: list[Source], path: Any) -> Source:
             content.source, readers=content.readers, note=notes, others=told
         )
     if not contents and len(found) == 1:
-        return found[0]  # whose reader says why it cannot be read
+        return found[0]  # its reader says why it cannot be read
     found = [*found, *inner]
     if not contents:
         raise InvalidValueError(_describe_unread(found, unread, path))
@@ -135,7 +150,7 @@ def choose(found: list[Source], inner: list[Source], path: Any) -> Source:
 
 
 def _divided_in(contents, inner):
-    """Those of the datasets inside of others that have the same images, and splits."""
+    """Returns the inner datasets that have the same images, and have splits."""
     divided, _ = _read_all(filter(is_divided, inner))
     wholes = {content.place: content for content in contents}
     same = [
@@ -153,10 +168,11 @@ def _divided_in(contents, inner):
 
 
 def _fuller_in(contents, inner):
-    """Those of the datasets inside of others that have all of their images, and more.
+    """Returns the inner datasets that have all images of the outer one, and more.
 
-    As where a few images were annotated first, and all of them in a folder later. They
-    have twice as many at least: of a few more some may have been left out on purpose.
+    For example, a few images were annotated first, and all of them later in a folder.
+    The inner dataset must have at least twice as many images: if it has only a few
+    more, these may have been left out on purpose.
     """
     wholes = {c.source.format: c for c in contents if not is_divided(c.source)}
     sources = [
@@ -179,7 +195,7 @@ def _fuller_in(contents, inner):
     ]
 
 
-# Words for data before it was corrected, or that nobody has looked at.
+# Words in folder names for data from before a correction, or that nobody checked.
 _NOT_BETTER = (
     r"olds?|back(up|ed)?s?|bak|raw|orig(inals?)?|aug(s|ment(ed|ations?)?)?|pseudo"
     r"|auto(mated|matic)?|(auto|pseudo)(label|annotat|generat)\w*"
@@ -188,12 +204,12 @@ _NOT_BETTER = (
 
 
 def _is_no_better(path):
-    """Whether the name of a folder says that a dataset in it is another, or a part."""
+    """Returns whether a folder's name is that of another version or of a split."""
     return has_word(path.name, _NOT_BETTER) or role_of_split(path.name) is not None
 
 
 def _loses_boxes(name, whole, other):
-    """Whether another dataset has fewer boxes of an image, or has them elsewhere."""
+    """Returns whether `other` has fewer boxes of an image, or has them elsewhere."""
     return other.boxes_of[name] < whole.boxes_of[name] or (
         name in whole.means_of
         and other.boxes_of[name] == whole.boxes_of[name]
@@ -202,9 +218,10 @@ def _loses_boxes(name, whole, other):
 
 
 def _are_apart(whole, other):
-    """Whether a dataset is another than the folder of the images of one around it.
+    """Returns whether an inner dataset is not just the image folder of the outer one.
 
-    The reader of a format with a file for each image has looked into that folder.
+    The reader of a format with one annotation file per image has already looked into
+    that folder.
     """
     if whole.source.format in WITH_ONE_FILE:
         return True
@@ -214,12 +231,12 @@ def _are_apart(whole, other):
 
 
 def _sort_by_worth(contents, sources):
-    """Sorts datasets of the same images: what is to be read first."""
+    """Sorts datasets of the same images, the one to read first."""
     most = max(len(content.boxes_of) for content in contents)
     annotated = {n for c in contents for n, count in c.boxes_of.items() if count}
 
     def num_known(content):
-        # Images without boxes here that have some in another format are not known here.
+        # An image without boxes here that has boxes in another format does not count.
         counts = content.boxes_of
         return sum(count > 0 or n not in annotated for n, count in counts.items())
 
@@ -235,8 +252,8 @@ def _sort_by_worth(contents, sources):
         return content.is_sound and has_names and has_most
 
     def adds_nothing(content):
-        # In `annotations`, beside a file of another format, or of the same one with as
-        # many boxes.
+        # It lies in `annotations`, beside a dataset of another format, or of the same
+        # format with at least as many boxes.
         format, path = content.place
         if path.name.lower() not in ANNOTATION_FOLDERS or path.parent not in sound:
             return False
@@ -258,7 +275,7 @@ def _sort_by_worth(contents, sources):
 
 
 def _describe_unread(sources, unread, path):
-    """The error where nothing of several datasets can be read."""
+    """Returns the error text for several datasets none of which can be read."""
     kinds = ", ".join(dict.fromkeys(FORMATS[s.format].title for s in sources))
     other = describe_other_files(path)
     other = f". {other}" if other else ""
@@ -274,13 +291,15 @@ def _describe_unread(sources, unread, path):
 
 
 def _set_aside(contents, path):
-    """Divides datasets into those that are meant, and smaller ones of other images.
+    """Separates minor datasets of other images from those that may be read.
 
-    The smaller ones are for tests alone, or far below, such as the samples of a program
-    in its code.
+    Minor datasets are no larger than the first other one. They have only a test split,
+    or lie far below, such as the samples in the code of a program, or lie in the
+    annotation folder of another dataset.
 
     Returns:
-        Two lists. The second is empty unless all of the first have the same images.
+        Two lists, the datasets that may be read and the minor ones. The second is empty
+        unless all datasets of the first have the same images.
     """
 
     def is_test(content):
@@ -306,21 +325,21 @@ def _set_aside(contents, path):
 
 
 def is_divided(source: Source) -> bool:
-    """Whether a dataset has a split to train on, and one to evaluate on."""
+    """Returns whether a dataset has a split to train on and one to evaluate on."""
     roles = {role_of_split(name) for name in source.readers}
     training = splits_of_role(source.readers, "train")
     return bool(training and roles.intersection(EVALUATION))
 
 
 def _read_all(sources):
-    """What datasets hold; and those that cannot be read, each with its error."""
+    """Returns the contents of datasets, and pairs of an unreadable one and an error."""
     results = [(source, _content_of(source)) for source in sources]
     contents = [content for _, content in results if isinstance(content, _Content)]
     return contents, [pair for pair in results if not isinstance(pair[1], _Content)]
 
 
 def _content_of(source):
-    """What a dataset holds, or the error where it cannot be read; None: no image."""
+    """Returns the `_Content` of a dataset, or its error; None if it has no image."""
     tally, readers, problems, kinds = _Tally(), {}, [], set()
     num_unusable, unread, names_by_split = 0, None, []
     try:
@@ -330,10 +349,10 @@ def _content_of(source):
                     warnings.simplefilter("always")
                     try:
                         dataset = read(on_error="skip")
-                    except NoClassError as error:  # the other splits may have objects
+                    except NoClassError as error:  # other splits may have objects
                         readers[split], unread = read, error
                         continue
-                    except NoImageFolderError as error:  # or images
+                    except NoImageFolderError as error:  # other splits may have images
                         readers[split], unread = read, error
                         kinds.add("missing image")
                         continue
@@ -368,24 +387,24 @@ def _content_of(source):
 
 
 def _name_of_image(record):
-    """The name of the file of an image, without its ending."""
+    """Returns the file name of an image without folder and extension."""
     name = record.image if isinstance(record.image, str) else record.file_name
     name = name.replace("\\", "/").rpartition("/")[2]
     return name.rpartition(".")[0] or name
 
 
 class _Tally:
-    """Boxes and files of images by their names, as `_Content` has them."""
+    """Counts the boxes and collects the files of images, for `_Content`."""
 
     def __init__(self):
         self.boxes_of = collections.Counter()
         self.files_of = collections.defaultdict(list)
         self.means_of = {}
         self.boxes_by_class = collections.Counter()
-        self._seen = {}  # the boxes of each file
+        self._seen = {}  # from file to its boxes
 
     def add(self, record, class_names):
-        """Adds the image of a record, or the boxes that another split has not."""
+        """Adds an image; if another split has it, adds only the boxes that are new."""
         is_file = isinstance(record.image, str)
         name = _name_of_image(record)
         if is_file and record.image in self._seen:
@@ -401,7 +420,7 @@ class _Tally:
             if not is_remote(record.image):
                 self.files_of[name].append(record.image)
         if name in self.boxes_of:
-            self.means_of.pop(name, None)  # of two images, in any order
+            self.means_of.pop(name, None)  # two images of one name have no mean box
         elif len(record.labels):
             self.means_of[name] = record.boxes_xywh.mean(axis=0)
         self.boxes_of[name] += len(record.labels)
@@ -412,14 +431,18 @@ class _Tally:
 
 
 def _read_again(known, read, *, class_names=None, on_error="auto", **options):
-    """What was read to compare it: a dataset without a problem, if as asked for."""
+    """Returns a dataset that is known already, or reads it with other options."""
     if class_names is None and not options:
         return known
     return read(class_names=class_names, on_error=on_error, **options)
 
 
 def are_versions(one: Sequence[Record], other: Sequence[Record]) -> bool:
-    """Whether most images of equal names, of two lists of records, look alike."""
+    """Returns whether two lists of records are versions of the same images.
+
+    They are if more than half of the images of the smaller list have a namesake in the
+    other one, and more than half of about 20 such pairs look alike.
+    """
     by_name = {record.name.rpartition("/")[2]: record for record in one}
     names = (record.name.rpartition("/")[2] for record in other)
     pairs = [(by_name[n], r) for n, r in zip(names, other) if n in by_name]
@@ -433,9 +456,10 @@ def are_versions(one: Sequence[Record], other: Sequence[Record]) -> bool:
 
 
 def _is_same(one, other):
-    """Whether most images of the smaller of two datasets are in the other.
+    """Returns whether at least half of the smaller dataset's images are in the other.
 
-    Frames of two videos have the same names: the bytes of some tell.
+    Images of the same name may differ, such as frames of two videos, so the bytes of
+    some of them are compared.
     """
     shared = sorted(one.boxes_of.keys() & other.boxes_of.keys())
     some = shared[:: len(shared) // _COMPARED + 1]
@@ -445,10 +469,11 @@ def _is_same(one, other):
 
 
 def _divides(divided, whole):
-    """Whether folders of splits hold all that annotations around them do, and more.
+    """Returns whether split folders hold all that the dataset around them holds.
 
-    Copies of these in each folder, folders with the same images, or with some of them
-    alone, are not what was divided.
+    The folders must be a real division of that dataset: not copies of its annotations
+    in each folder, not folders with the same images, and not just some of the images.
+    At least 95 % of its images and boxes must be there.
     """
     if not divided.is_sound or not _is_same(divided, whole):
         return False
@@ -467,7 +492,10 @@ def _divides(divided, whole):
 
 
 def _is_one_image(name, one, other):
-    """Whether two datasets have the same image of a name, as far as files tell."""
+    """Returns whether the files show that two datasets share the image of a name.
+
+    If one of the datasets has no file of this name, they count as sharing it.
+    """
     here, there = one.files_of.get(name, ()), other.files_of.get(name, ())
     if not here or not there:
         return True
@@ -475,7 +503,7 @@ def _is_one_image(name, one, other):
 
 
 def _owner_of(content, contents):
-    """The content in whose folder the images of another one lie, or None."""
+    """Returns the dataset in whose folder the images of `content` lie, or None."""
     if _has_own_images(content):
         return None
     owners = [other for other in contents if _has_own_images(other)]
@@ -483,7 +511,7 @@ def _owner_of(content, contents):
 
 
 def _has_own_images(content):
-    """Whether an image of a content lies below its path, or in larger files there."""
+    """Returns whether images lie below the dataset's path, or inside larger files."""
     root = os.path.realpath(content.source.path)
     files = itertools.chain(*content.files_of.values())
     first = [os.path.realpath(file) for file in itertools.islice(files, _COMPARED)]
@@ -491,7 +519,7 @@ def _has_own_images(content):
 
 
 def _note_of_other(chosen, other):
-    """A line that says what else holds the same images, and whether it differs."""
+    """Returns a line on another dataset of the same images, and how it differs."""
     title = FORMATS[other.source.format].title
     line = f"\n  The same images are in {str(other.source.path)!r} as {title}"
     names = sorted(chosen.boxes_of.keys() | other.boxes_of.keys())
@@ -536,7 +564,7 @@ def _note_of_other(chosen, other):
 
 
 def _class_counts(content):
-    """Numbers of boxes by the names of classes, however written; None: no names."""
+    """Returns a counter from normalized class name to boxes; None without names."""
     counts = content.boxes_by_class
     if "classes without names" in content.kinds or counts.total() != content.num_boxes:
         return None
@@ -547,13 +575,13 @@ def _class_counts(content):
 
 
 def _describe_counts(counts):
-    """Some names with numbers of boxes, those with most first."""
+    """Returns a text with the class names that have most boxes, and their counts."""
     shown = [f"{count:,} {name!r}" for name, count in counts.most_common(3)]
     return ", ".join([*shown, "..."] if len(counts) > 3 else shown) or "none"
 
 
 def _is_elsewhere(name, one, other):
-    """Whether the boxes of an image lie elsewhere in another of its formats."""
+    """Returns whether an image's mean box differs between two datasets."""
     if name not in other.means_of:
         return False
     here, there = one.means_of[name], other.means_of[name]
@@ -567,9 +595,9 @@ def _describe_mean(box_xywh):
 
 
 def _how_to_read(chosen, other):
-    """How to read another content in place of the one that was chosen."""
-    if other.place == chosen.place:
-        return "Move these folders away to read that"  # those of splits, which are read
+    """Returns a sentence that says how to read `other` instead of `chosen`."""
+    if other.place == chosen.place:  # `chosen` is in folders of splits
+        return "Move these folders away to read that"
     here, there = chosen.source, other.source
     if there.format != here.format:
         folder = "" if there.path == there.root else " or its folder"
@@ -582,13 +610,13 @@ def _how_to_read(chosen, other):
 
 
 def _file_of(source):
-    """The file of a dataset beside others of its format, for what to pass."""
+    """Returns the annotation file to pass in order to read this dataset, as text."""
     files = own_files(source) if source.format in WITH_ONE_FILE else []
     return repr(str(files[0])) if len(files) == 1 else "its file"
 
 
 def _note_of_unread(chosen, source, error):
-    """A line that says what was found as well, but cannot be read."""
+    """Returns a line on a dataset that was found as well, but cannot be read."""
     reason = f"{_reason_of(error)}."
     if source.format != chosen.format:
         reason += f" Pass format={source.format!r} (--format) to see more."
@@ -601,7 +629,7 @@ def _note_of_unread(chosen, source, error):
 
 
 def _reason_of(error):
-    """Why a dataset cannot be read, in a few words."""
+    """Returns a short text that says why a dataset cannot be read."""
     if error is None:
         return "none of its images is there"
     return textwrap.shorten(str(error), _LONGEST, placeholder=" ...").rstrip(".")
@@ -629,7 +657,7 @@ def _describe_several(contents, unread, path):
 
 
 def _describe(content, contents, path):
-    """A line of an error that lists several contents."""
+    """Returns the line of one dataset in an error that lists several."""
     source = content.source
     line = f"{str(source.path)!r} is {source.described}; {content.counted}"
     owner = _owner_of(content, contents)

@@ -281,7 +281,7 @@ class Problems:
         )
 
     def refuse(self, find_images: Callable[[Sequence[str]], str] | None = None) -> None:
-        """Raises the same errors as `finish`, but does not warn."""
+        """Raises one error that names all errors, unless `on_error` is "skip"."""
         errors = [p for p in self._found if p.severity is Severity.ERROR]
         if errors and self._on_error != "skip":
             missing = [p.file for p in errors if p.kind == "missing image"]
