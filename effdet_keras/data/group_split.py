@@ -1,15 +1,16 @@
-"""Divides images in two parts: groups stay whole, classes get their share.
+"""Splits images into two parts, with whole groups and a fair share of each class.
 
-It begins with a division of single images at random and moves as little as it must:
-where no images belong together, and each class has its share, that division stays.
+The search starts from a random split of single images and changes it as little as
+possible. If no images belong together, and each class has its share, the random split
+is the result.
 
-The measure is the chi-squared statistic of the second part, the sum over classes of
-`(images - expected)^2 / expected`, with one more term for the number of images. It
-weighs a rare class as much as a frequent one, which is what the iterative
-stratification of Sechidis et al. (2011, "On the Stratification of Multi-Label Data")
-does by beginning with the rarest class. The search takes the group that lowers it
-most from one part to the other, or swaps two, until all is as it should be or nothing
-lowers it.
+The search minimizes the chi-squared statistic of the second part: the sum over classes
+of `(images - expected)^2 / expected`, plus one more term for the number of images. This
+weighs a rare class as much as a frequent one. The iterative stratification of Sechidis
+et al. (2011, "On the Stratification of Multi-Label Data") has the same effect because
+it starts with the rarest class. Each step moves the group that lowers the statistic
+most to the other part, or swaps two groups. The search ends when each part has what it
+should have, or when no step lowers the statistic.
 """
 
 from __future__ import annotations
@@ -25,30 +26,32 @@ from effdet_keras.data.record import Record
 from effdet_keras.data.split_groups import ImageGroups, natural_order
 from effdet_keras.errors import printable
 
-# Groups of which pairs are tried, where moving no single one helps.
+# How many groups per part are tried in swaps if moving a single group does not help.
 _SWAPPED = 64
-# A class has its share in a part with so many images more or less than expected: half
-# of them, but at least one, and at most three standard deviations of a count.
+# The tolerated difference between the number of images of a class in a part and the
+# expected number: half of the smaller expected number, at most three standard
+# deviations of a count, and at least one image.
 _HALF, _DEVIATIONS = 0.5, 3.0
-# A part should have an image of a class where it is expected to have so many.
+# A part should have an image of a class if the expected number is at least this.
 _EXPECTED = 0.9
-# The measure is no better where it is lower by less: the sums are rounded.
+# A smaller decrease of the statistic does not count: the sums are rounded.
 _NOTHING = 1e-9
-# A group is cut where the smaller part would have less of what it should than this.
+# A group is cut if the smaller part would have less than this share of its images.
 _TOO_SMALL = 0.5
-# Or where it has a whole class and at least so many images.
+# It is also cut if a part lacks a class and the group has at least this many images
+# of that class.
 _LARGE_GROUP = 10
 
 
 @dataclasses.dataclass(frozen=True)
 class Division:
-    """Which images are in the second part, and what was done for it.
+    """The result of `divide`.
 
     Attributes:
-        in_second: bool array `[n]`.
-        num_cut: how many groups had to be cut.
-        lacking: labels of classes that one part lacks, although the other has several
-            images of them.
+        in_second: bool array `[n]`, which images are in the second part.
+        num_cut: int, how many groups had to be cut.
+        lacking: tuple of int, labels of classes that one part lacks, although it should
+            have an image of them.
     """
 
     in_second: np.ndarray
@@ -56,7 +59,7 @@ class Division:
     lacking: tuple[int, ...]
 
     def describe(self, grouping: ImageGroups, class_names: Sequence[str]) -> str:
-        """A text to print: what stays together, and what that costs; often empty."""
+        """Returns a text on the groups and their cost, or "" if there are no groups."""
         num_groups, num_images = grouping.counts
         if not num_groups:
             return ""
@@ -88,21 +91,25 @@ def divide(
     num_first: int,
     seed: int,
 ) -> Division:
-    """Divides images: as `DetectionDataset.split` says.
+    """Splits images into two parts, as `DetectionDataset.split` describes.
 
     Args:
-        records: `Record`s of a dataset.
-        num_classes: labels are below it.
-        grouping: which images belong together.
-        num_first: images of the first part, as near as groups allow.
-        seed: int. The same seed divides in the same way.
+        records: sequence of `Record`.
+        num_classes: int, the number of classes.
+        grouping: `ImageGroups`, which images belong together.
+        num_first: int, the number of images of the first part, which is met as closely
+            as the groups allow.
+        seed: int. The same seed gives the same split.
+
+    Returns:
+        `Division`.
     """
     random = np.random.default_rng(seed)
     in_second = np.ones(len(records), bool)
     in_second[random.permutation(len(records))[:num_first]] = False
     if not grouping.is_stratified:
         return Division(in_second, 0, ())
-    # Of groups that are equally good the search takes the first: a random one.
+    # The search takes the first of equally good groups, so their order is random.
     groups = random.permutation(int(grouping.groups.max()) + 1)[grouping.groups]
     table, num_cut = _count_classes(records, num_classes), 0
     while True:
@@ -119,14 +126,14 @@ def divide(
 
 
 def _pieces(images, records, hashes, share):
-    """Consecutive pieces of a group, each about a share of it, cut at large changes."""
+    """Cuts a group at large changes into consecutive pieces of about `share` of it."""
     images = images[natural_order([records[i] for i in images])]
     num_pieces = int(min(max(round(1 / share), 2), len(images)))
     length = len(images) / num_pieces
     changes = hashes.bits_between(images[:-1], images[1:])
     cuts = []
-    for k in range(1, num_pieces):  # each before the image of this place
-        first = cuts[-1] + 1 if cuts else 1  # no piece is empty, the later ones either
+    for k in range(1, num_pieces):  # a cut is before the image at this index
+        first = cuts[-1] + 1 if cuts else 1  # neither this nor a later piece is empty
         last = len(images) - (num_pieces - k)
         low = min(max(math.ceil((k - 0.25) * length), first), last)
         high = min(max(math.floor((k + 0.25) * length), low), last)
@@ -135,7 +142,7 @@ def _pieces(images, records, hashes, share):
 
 
 class _Counts(NamedTuple):
-    """Which classes images have: one row for each image and class that it has."""
+    """The classes of images, with one row per image and class that it contains."""
 
     num_images: int
     num_classes: int
@@ -152,9 +159,9 @@ def _count_classes(records, num_classes):
 
 
 class _Search:
-    """The search for the side of each group.
+    """Searches for the part (the side) of each group.
 
-    The classes are columns, and one more column counts all images.
+    Counts have one column per class, and one more column for all images.
     """
 
     def __init__(self, table, groups, in_second):
@@ -164,12 +171,12 @@ class _Search:
         cells, counts = np.unique(
             np.concatenate([of_class, of_all]), return_counts=True
         )
-        # How many images of a group a column counts, where it counts any.
+        # The number of images for each pair of group and column that has any.
         self._group, self._column = np.divmod(cells, columns)
         self._count = counts.astype(float)
         self._sizes = np.bincount(groups)
         self._total = np.bincount(self._column, self._count, minlength=columns)
-        self._num_groups = np.bincount(self._column, minlength=columns)  # of a column
+        self._num_groups = np.bincount(self._column, minlength=columns)  # per column
         share = in_second.mean()
         self._expected = share * self._total
         self._smaller = min(share, 1 - share) * self._total
@@ -179,8 +186,8 @@ class _Search:
             1.0,
             np.minimum(_HALF * self._smaller, _DEVIATIONS * np.sqrt(self._smaller)),
         )
-        self._tolerance[-1] = 0.0  # as many images as asked for
-        # A group begins on the side of one of its images.
+        self._tolerance[-1] = 0.0  # exactly the requested number of images
+        # A group starts on the side of its first image.
         self.side = in_second[np.unique(groups, return_index=True)[1]]
 
     def run(self):
@@ -199,11 +206,11 @@ class _Search:
             self.side[moved] = ~self.side[moved]
 
     def lacking(self):
-        """Labels of classes of which one part should have an image, and has none."""
+        """Returns the labels of classes that one part should have, but lacks."""
         return tuple(np.flatnonzero(self._lacking()[:-1]).tolist())
 
     def group_to_cut(self):
-        """The group that leaves no fair division, or None."""
+        """Returns the group that makes a fair split impossible, or None."""
         there, total = self._in_second()[-1], self._total[-1]
         if min(there, total - there) < _TOO_SMALL * self._smaller[-1]:
             largest = int(np.argmax(self._sizes))
@@ -214,26 +221,26 @@ class _Search:
         return int(self._group[np.argmax(np.where(is_candidate, self._count, 0))])
 
     def _is_right(self):
-        """Whether both parts have the images and the classes that they should have."""
+        """Returns whether both parts have the images and classes they should have."""
         off = np.abs(self._in_second() - self._expected) > self._tolerance
-        # What a single group has alone can be in one part only: in the larger.
+        # A class that only one group has can be in one part only: the larger one.
         lacks = self._lacking(fewest_groups=2)
         return not (off | lacks).any() and not self._is_one_sided()
 
     def _lacking(self, fewest_groups=1):
-        """Whether a part should have an image of a class, and has none, `[C + 1]`."""
+        """Returns whether a part lacks a class that it should have, `[C + 1]`."""
         there, expected_there = self._in_second(), self._expected
         left, expected_left = self._total - there, self._total - expected_there
         lacks = np.zeros(len(there), bool)
         for count, expected in ((there, expected_there), (left, expected_left)):
-            # The larger part has an image of each class, be it the only one.
+            # The larger part should have every class, even one of a single image.
             should_have = expected > self._total / 2
             should_have |= (expected >= _EXPECTED) & (self._num_groups >= fewest_groups)
             lacks |= (count == 0) & should_have
         return lacks & (self._total > 0)
 
     def _in_second(self):
-        """The images of each class, and all, in the second part, `[C + 1]`."""
+        """Returns the second part's images per class and in total, `[C + 1]`."""
         count = self._count * self.side[self._group]
         return np.bincount(self._column, count, minlength=len(self._total))
 
@@ -241,13 +248,13 @@ class _Search:
         return self.side.all() or not self.side.any()
 
     def _empties_a_part(self):
-        """Whether one part is left empty where a group changes its side, `[G]`."""
+        """Returns whether a part is empty once a group changes its side, `[G]`."""
         in_second = np.count_nonzero(self.side)
         is_only = {True: in_second == 1, False: in_second == len(self.side) - 1}
         return np.where(self.side, is_only[True], is_only[False])
 
     def _rises(self):
-        """By how much the measure rises where one group changes its side, `[G]`."""
+        """Returns how much the statistic rises if a group changes its side, `[G]`."""
         off = (self._in_second() - self._expected) * self._weight
         length = len(self.side)
         slope = np.bincount(self._group, self._count * off[self._column], length)
@@ -256,19 +263,19 @@ class _Search:
         return 2 * np.where(self.side, -1.0, 1.0) * slope + square
 
     def _best_swap(self, rises):
-        """The groups of both sides whose swap lowers the measure most, or None."""
+        """Returns the two groups whose swap lowers the statistic most, or None."""
         sides = [np.flatnonzero(self.side == side) for side in (False, True)]
         first, second = (
             side[np.argsort(rises[side], kind="stable")[:_SWAPPED]] for side in sides
         )
-        # One comes as the other goes: what both have does not change.
+        # In a swap, the counts that both groups have in common do not change.
         common = self._rows(first) * self._weight @ self._rows(second).T
         rise = rises[first][:, None] + rises[second] - 2 * common
         one, other = np.unravel_index(int(np.argmin(rise)), rise.shape)
         return (first[one], second[other]) if rise[one, other] < -_NOTHING else None
 
     def _rows(self, groups):
-        """What each column counts in some groups, `[k, C + 1]`."""
+        """Returns the images per column of some groups, `[k, C + 1]`."""
         place = np.full(len(self.side), -1)
         place[groups] = np.arange(len(groups))
         rows = np.zeros((len(groups), len(self._total)))

@@ -1,7 +1,7 @@
-"""Which images of a dataset belong together, and so on one side of a split.
+"""Finds images that belong together and should be in the same part of a split.
 
-Frames of one recording are nearly one image: a model that was trained on some of them
-knows the others. How images belong together is said in `docs/data.md`.
+Frames of one recording are nearly the same image, so a model that was trained on some
+of them knows the others. `docs/data.md` has the rules by which images belong together.
 """
 
 from __future__ import annotations
@@ -23,23 +23,26 @@ from effdet_keras.data.near_duplicates import (
 from effdet_keras.data.record import Record, describe_example
 from effdet_keras.errors import InvalidTypeError, InvalidValueError, check_choice
 
-# The names of ways to group images; "image" is one by one, at random.
+# The names of ways to group images; "image" means no groups, at random.
 SPLIT_BY = ("auto", "image", "folder", "name", "hash")
 
-# What makes the images of one stem a recording: at least so many of them, and of the
-# pairs of neighbours in their numbering at least this share shows one scene.
+# Images whose names have the same stem are a recording if there are at least this many
+# of them, and if at least this share of neighbours in their numbering shows one scene.
 _FEWEST_FRAMES = 3
 _ALIKE_NEIGHBOURS = 0.5
-# Two neighbours are of one scene where at most so many of the 64 bits differ, and with
-# this correlation. A scene that moves by a twentieth of the image still is; of 27,000
-# pairs of photographs of five datasets one in a hundred is.
+# Two neighbours show one scene if at most this many of the 64 bits of their hashes
+# differ, and their correlation is at least this. A scene that moves by a twentieth of
+# the image still passes. Of 27,000 pairs of photographs of five datasets, one in a
+# hundred passes.
 _SCENE_BITS = 20
 _SCENE_CORRELATION = 0.6
-# A stem with more of the images, where there is no other, numbers the whole dataset.
+# If only one stem has numbered images, and more than this share of all images has it,
+# the stem numbers the whole dataset.
 _NUMBERS_ALL = 0.5
-# What images belong together by: see `image_groups`.
+# How to group images: see `image_groups`.
 GroupsBy = str | Sequence[Hashable] | Callable[[dict[str, Any]], Hashable]
-# Before so many images are hashed, a line says so: it takes a minute or more.
+# If there are more images than this, a line is printed before they are hashed, because
+# that takes a minute or more.
 _MANY_IMAGES = 5_000
 
 
@@ -48,13 +51,13 @@ class ImageGroups:
     """The group of each image of a dataset.
 
     Attributes:
-        groups: int array `[n]`, each number below its largest is there: images of one
-            number belong together.
-        hashes: `ImageHashes` of the images, where they were compared; else None.
-        may_be_cut: whether a group that leaves no way to divide the images may be cut:
-            one that was guessed may, one that the caller asked for not.
-        is_stratified: whether each class is to have its share of both parts.
-        words: what the images of a group have in common.
+        groups: int array `[n]`, the group number of each image, without gaps from 0.
+            Images of the same number belong together.
+        hashes: `ImageHashes` of the images if they were compared, else None.
+        may_be_cut: bool, whether a group that makes a fair split impossible may be cut.
+            A group that was guessed may be cut, one that the caller asked for may not.
+        is_stratified: bool, whether each class should have its share in both parts.
+        words: str, what the images of a group have in common, for messages.
     """
 
     groups: np.ndarray
@@ -64,14 +67,14 @@ class ImageGroups:
     words: str = "that belong together"
 
     def subset(self, indices: np.ndarray) -> ImageGroups:
-        """The groups of some images."""
+        """Returns the groups of the images at `indices`, numbered anew from 0."""
         hashes = self.hashes and self.hashes.subset(indices)
         groups = np.unique(self.groups[indices], return_inverse=True)[1]
         return dataclasses.replace(self, groups=groups, hashes=hashes)
 
     @property
     def counts(self) -> tuple[int, int]:
-        """How many groups have two images or more, and how many images these have."""
+        """How many groups have two or more images, and how many images those have."""
         sizes = np.bincount(self.groups)
         return int((sizes > 1).sum()), int(sizes[sizes > 1].sum())
 
@@ -80,13 +83,17 @@ def image_groups(records: Sequence[Record], groups: GroupsBy = "auto") -> ImageG
     """Finds which images belong together.
 
     Args:
-        records: `Record`s of a dataset.
+        records: sequence of `Record`.
         groups: "auto", "image", "folder", "name" or "hash"; or one value per image; or
-            a function of an example without its `image` that returns one. Images of one
-            value belong together. See `DetectionDataset.split`.
+            a function that takes an example without its `image` and returns a value.
+            Images of equal values belong together. See `DetectionDataset.split`.
+
+    Returns:
+        `ImageGroups`.
 
     Raises:
-        ValueError, TypeError: If `groups` is none of these.
+        ValueError: If `groups` is an unknown name, or has not one value per image.
+        TypeError: If a value is not hashable.
     """
     if callable(groups):
         keys = [groups(describe_example(record)) for record in records]
@@ -135,24 +142,24 @@ def _hashable(keys):
 
 
 def _numbered(keys):
-    """An int for each key, equal keys the same, in the order in which they appear."""
+    """Numbers keys from 0 in the order in which they first appear, int64 `[n]`."""
     number_of = {}
     return np.array([number_of.setdefault(k, len(number_of)) for k in keys], np.int64)
 
 
 class _Together:
-    """Groups of images that grow together (disjoint sets)."""
+    """Groups of images that can be merged (disjoint sets)."""
 
     def __init__(self, groups):
         self._parent = np.array(groups)
 
     def join(self, first, second):
-        """Makes one group of those of two images."""
+        """Merges the groups of two images."""
         roots = sorted([self._root(first), self._root(second)])
         self._parent[roots[1]] = roots[0]
 
     def groups(self):
-        """The group of each image, int `[n]`."""
+        """Returns the group of each image, int `[n]`."""
         return _numbered([self._root(i) for i in range(len(self._parent))])
 
     def _root(self, image):
@@ -164,21 +171,29 @@ class _Together:
         return image
 
 
-# --- Recordings, by the names of their images.
+# --- Recordings, recognized by the names of their images.
 
-# Roboflow writes `street_07_jpg.rf.<hash>.jpg`, once for each augmented copy.
+# Roboflow writes `street_07_jpg.rf.<hash>.jpg`, one file for each augmented copy.
 _ROBOFLOW = re.compile(r"(?:[_.](?:jpe?g|png|webp|bmp|tiff?))?\.rf\.[0-9A-Za-z]{16,}$")
-# Label Studio writes `<8 random hex digits>-street_07.jpg`. Eight decimal digits are a
-# date or another number far more often: one in 43 of Label Studio's has no letter.
+# Label Studio writes `<8 random hex digits>-street_07.jpg`. At least one digit must be
+# a letter: eight decimal digits are far more often a date or another number, and only
+# one in 43 of Label Studio's prefixes has no letter.
 _LABEL_STUDIO = re.compile(r"^(?=[0-9]*[a-f])[0-9a-f]{8}-(?=.)")
 _NUMBER = re.compile(r"^(.*?)[\s_.\-]*\(?(\d+)\)?$", re.DOTALL)
 
 
 def source_names(names: Sequence[str]) -> list[str]:
-    """Names of images without folder and ending, and without what tools add to them.
+    """Returns image names without folder, extension and the additions of tools.
 
-    A prefix as Label Studio's counts as that where one name has it: it never draws one
-    twice. `a1b2c3d4-001.jpg` beside `a1b2c3d4-002.jpg` are frames of one recording.
+    A prefix that looks like Label Studio's is removed only if a single name has it,
+    because Label Studio never draws a prefix twice. `a1b2c3d4-001.jpg` and
+    `a1b2c3d4-002.jpg` are frames of one recording.
+
+    Args:
+        names: sequence of str, file names or paths of images.
+
+    Returns:
+        List of str.
 
     Example:
         >>> source_names(["street/clip_42_jpg.rf.0cc175b9c0f1b6a831c399e269772661.jpg"])
@@ -196,7 +211,7 @@ def source_names(names: Sequence[str]) -> list[str]:
 
 
 def stem_and_number(source_name: str) -> tuple[str, int | None]:
-    """A name of `source_names` without its trailing number, and that number.
+    """Splits a name of `source_names` into its stem and its trailing number, or None.
 
     Example:
         >>> stem_and_number("clip_a_0042")
@@ -209,7 +224,7 @@ def stem_and_number(source_name: str) -> tuple[str, int | None]:
 
 
 class _Name(NamedTuple):
-    """What the path of an image tells."""
+    """The parts of an image's path by which recordings are recognized."""
 
     folder: str
     source: str  # see `source_names`
@@ -218,7 +233,7 @@ class _Name(NamedTuple):
 
 
 def _names(records):
-    """The `_Name` of each image."""
+    """Returns the `_Name` of each image."""
     sources = source_names([record.name for record in records])
     return [
         _Name(_folder_of(record), source, *stem_and_number(source))
@@ -232,7 +247,7 @@ def _folder_of(record):
 
 
 def natural_order(records: Sequence[Record]) -> np.ndarray:
-    """The indices of images in the order of folders, stems and numbers, int `[n]`."""
+    """Returns image indices, int `[n]`, in the order of folder, stem and number."""
     return _in_order(_names(records))
 
 
@@ -246,7 +261,7 @@ def _in_order(names):
 
 def _join_recordings(together, records, hashes):
     """Joins the frames of recordings, and the augmented copies of one image."""
-    stems = collections.defaultdict(list)  # the numbered images of each stem, in order
+    stems = collections.defaultdict(list)  # from stem to its numbered images, in order
     copies, names = {}, _names(records)
     for index in _in_order(names).tolist():
         folder, source, stem, number = names[index]
