@@ -1,4 +1,4 @@
-"""Annotated images: readers, writers, the dataset, and its batches for `fit`."""
+"""Datasets of annotated images: readers, writers, and batches for `fit`."""
 
 from typing import TYPE_CHECKING
 
@@ -64,7 +64,7 @@ __all__ = [
     "write_yolo",
 ]
 
-# Whoever trains or detects needs few of them.
+# Modules are imported lazily: training and detection need only a few of these names.
 _PLACES = {
     "data.any_format": ("convert", "load", "load_splits", "load_train_valid"),
     "data.dataset": ("DetectionDataset",),

@@ -1,4 +1,4 @@
-"""The image size and the anchors of a model, fitted to the boxes of a dataset."""
+"""Fits the image size and the anchors of a model to the boxes of a dataset."""
 
 from __future__ import annotations
 
@@ -15,28 +15,37 @@ from effdet_keras.network.anchors import best_anchor_iou
 from effdet_keras.network.config import EfficientDetConfig
 
 _SMALL_SHARE = 0.1  # the share of boxes that may be smaller than `_SMALL_SIDE`
-_SMALL_SIDE = 24.0  # pixels of the input: three cells of the finest level
-_DETAILED_SIDE = 96.0  # in which details tell classes apart
-_STEP = 64  # pixels between the sizes that are tried
-_SMALLEST = 192
-_LARGEST = 1.6  # times the model's own size: 2.6 times the time of a step
-_MOST_BOXES = 2_000  # drawn at random from more
+_SMALL_SIDE = 24.0  # input pixels: three cells of the finest level (stride 8)
+_DETAILED_SIDE = 96.0  # input pixels, enough to see the details of a class
+_STEP = 64  # pixels: image sizes are multiples of this
+_SMALLEST = 192  # pixels, the smallest image size
+_LARGEST = 1.6  # times the model's own size, where a step takes 2.6 times as long
+_MOST_BOXES = 2_000  # boxes: from a larger dataset, this many are drawn at random
 _SCALES = (1.5, 2.0, 2.5, 3.0, 4.0, 5.0, 6.0)
-_MOST_ELONGATED = 20.0  # one side of an anchor over the other
-_WORTH_IT = 0.01  # other anchors must raise the mean IoU by this much
-_FEWEST = 10  # boxes: classes with fewer are one class together
+_MOST_ELONGATED = 20.0  # the largest ratio of an anchor's sides
+_WORTH_IT = 0.01  # other anchors must raise the mean IoU by more than this
+_FEWEST = 10  # boxes: classes with fewer boxes are treated as one class
 
 
 def input_boxes(records, image_size):
-    """Boxes `[n, 4]`, `yxyx`, as training sees them letterboxed, and their places."""
+    """Returns letterboxed boxes as on the network's input, and their indices.
+
+    Args:
+        records: sequence of `Record`.
+        image_size: `(height, width)` of the input in pixels.
+
+    Returns:
+        Floats `[n, 4]`, `yxyx` in pixels of the input, without crowds and without boxes
+        that have no area; and ints `[n]`, the index of each among all annotations.
+    """
     if not records:
         return np.zeros((0, 4)), np.zeros(0, int)
     sizes = np.array([record.image_size for record in records])[owners(records)]
     boxes, _ = clip_boxes_xywh(concat_field(records, "boxes_xywh"), sizes)
-    # The letterbox cuts sizes to pixels, so that both axes have a factor of their own.
+    # The letterbox rounds sizes to pixels, so the factors of both axes may differ.
     factors = scaled_size(sizes, image_size) / sizes.astype(np.float32)
     boxes = boxes * np.tile(factors, 2)
-    # The last pixel, not the border: so does the pipeline of training.
+    # Clipped to the last pixel, not to the border, as in the training pipeline.
     boxes = np.minimum(boxes, np.tile(image_size, 2) - 1.0)
     keep = np.all(boxes[:, 2:] > boxes[:, :2], axis=1) & ~concat_field(
         records, "is_crowd"
@@ -45,13 +54,29 @@ def input_boxes(records, image_size):
 
 
 def fitted_image_size(dataset: Any, config: EfficientDetConfig) -> tuple[int, int]:
-    """The smallest image size at which boxes of every class can be seen well.
+    """Returns the smallest image size at which boxes of every class are large enough.
 
-    That is, nine boxes of ten, and half of those of each class, which AP counts alike,
-    have a root of the area of 24 pixels, to be found at all: for that at most 1.6 times
-    the model's own size, and above that size no larger than most images are. And half
-    of all boxes have one of 96 pixels, to be told apart, as far as the model's own size
-    and the images allow. The input has the images' shape.
+    The size of a box is the square root of its area on the network's input. Two
+    conditions decide:
+
+    - To be found at all, 90 % of all boxes, and half of the boxes of each class (AP
+      weighs classes equally), must have a size of 24 pixels or more. For this, the
+      input may grow to 1.6 times the model's own size. Above the model's own size, it
+      does not get larger than most images are.
+    - For their class to be recognized, half of all boxes must have a size of 96 pixels
+      or more, as far as the model's own size and the size of the images allow.
+
+    The input has the aspect ratio of the images.
+
+    Args:
+        dataset: `DetectionDataset`.
+        config: `EfficientDetConfig` of the model.
+
+    Returns:
+        `(height, width)` in pixels.
+
+    Raises:
+        ValueError: If the dataset has no boxes to train on.
     """
     own = max(config.image_size)
     boxes, classes = boxes_to_fit(dataset, (own, own))
@@ -69,7 +94,15 @@ def fitted_image_size(dataset: Any, config: EfficientDetConfig) -> tuple[int, in
 
 
 def input_size_of_side(records: Any, side: int) -> tuple[int, int]:
-    """The `(height, width)` of an input with this longest side, in the images' shape.
+    """Returns the `(height, width)` of an input with the aspect ratio of the images.
+
+    If the images are scaled so that their longest sides are `side`, 90 % of their
+    heights and 90 % of their widths fit. Both numbers are multiples of 64 pixels,
+    unless `side` limits them.
+
+    Args:
+        records: sequence of `Record`.
+        side: int, the longest side of the input in pixels.
 
     Example:
         >>> import types
@@ -78,14 +111,26 @@ def input_size_of_side(records: Any, side: int) -> tuple[int, int]:
         (192, 256)
     """
     sizes = np.array([record.image_size for record in records], float)
-    # What of a square of that side the images fill.
+    # The size of each image when it is scaled to fit a square of that side.
     filled = side * sizes / sizes.max(axis=1, keepdims=True)
     height, width = np.quantile(filled, 1 - _SMALL_SHARE, axis=0)
     return min(_in_steps(height), side), min(_in_steps(width), side)
 
 
 def fitted_anchors(dataset: Any, config: EfficientDetConfig) -> dict[str, Any]:
-    """The anchors that boxes of a dataset overlap most, all classes alike."""
+    """Returns the anchors with the highest mean IoU, all classes weighed equally.
+
+    Args:
+        dataset: `DetectionDataset`.
+        config: `EfficientDetConfig` with the model's anchors and its input size.
+
+    Returns:
+        Dict of `anchor_scale` and `aspect_ratios`. These are the config's own unless
+        others raise the mean IoU by more than 0.01.
+
+    Raises:
+        ValueError: If the dataset has no boxes to train on.
+    """
     boxes, classes = boxes_to_fit(dataset, config.image_size)
     heights, widths = (boxes[:, 2:] - boxes[:, :2]).T
     shapes = np.quantile(np.log(widths / heights), [0.1, 0.5, 0.9])
@@ -106,13 +151,25 @@ def _in_steps(pixels):
 
 
 def mean_of_classes(boxes, classes, config):
-    """The IoU of a box and its best anchor, averaged over the classes as AP is."""
+    """Returns the mean IoU of boxes and their best anchors, averaged over classes."""
     iou = best_anchor_iou(boxes, config)
     return float(np.mean([iou[classes == c].mean() for c in np.unique(classes)]))
 
 
 def boxes_to_fit(dataset, image_size):
-    """Boxes on the network's input, and the class of each; of many, a sample."""
+    """Returns boxes on the network's input and their classes, at most 2,000 of them.
+
+    Args:
+        dataset: `DetectionDataset`.
+        image_size: `(height, width)` of the input in pixels.
+
+    Returns:
+        Floats `[n, 4]`, `yxyx` in pixels of the input; and ints `[n]`, the label of
+        each box, or -1 for classes with fewer than 10 of these boxes.
+
+    Raises:
+        ValueError: If the dataset has no boxes to train on.
+    """
     boxes, rows = input_boxes(dataset.records, image_size)
     if len(boxes) == 0:
         raise InvalidValueError(

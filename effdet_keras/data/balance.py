@@ -1,13 +1,14 @@
-"""`balance`: images of rare classes more often, in epochs of the same length.
+"""`balance`: shows images of rare classes more often, in epochs of the same length.
 
-Repeat-factor sampling (Gupta et al., "LVIS", arXiv:1908.03195): with `f` the
-share of images that a class `c` is in, and a threshold `t`,
+Repeat-factor sampling (Gupta et al., "LVIS", arXiv:1908.03195): with `f(c)` the share
+of images that contain class `c`, and a threshold `t`,
 
     r(c) = max(1, sqrt(t / f(c)))        r(image) = max of r(c) over its classes
 
-There an epoch repeats each image `r` times. Here it keeps its number of images, so that
-a training is as long as without: an image is in an epoch `r / mean(r)` times on
-average, which is rounded up or down at random, epoch by epoch.
+In the paper, an epoch repeats each image `r` times. Here, an epoch keeps its number of
+images, so that training takes as long as without `balance`: an image appears
+`r / mean(r)` times per epoch on average. In each epoch this number is rounded up or
+down at random.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ AUTO = "auto"
 
 
 def class_shares(records: Sequence[Record], num_classes: int) -> np.ndarray:
-    """The share of images that each class is in, floats `[C]`; crowds do not count."""
+    """Returns the share of images with each class, floats `[C]`, without crowds."""
     counts = np.zeros(num_classes)
     for record in records:
         counts[_classes_of(record, num_classes)] += 1
@@ -31,7 +32,7 @@ def class_shares(records: Sequence[Record], num_classes: int) -> np.ndarray:
 
 
 def threshold_of(shares: np.ndarray) -> float:
-    """The threshold of "auto": the median share of the classes that have boxes."""
+    """Returns the threshold for "auto": the median share of classes with boxes."""
     found = shares[shares > 0]
     return float(np.median(found)) if len(found) else 0.0
 
@@ -39,16 +40,20 @@ def threshold_of(shares: np.ndarray) -> float:
 def repeat_factors(
     records: Sequence[Record], num_classes: int, threshold: float | str = AUTO
 ) -> np.ndarray:
-    """The repeat factor of each image, floats `[n]`, at least 1.
+    """Returns the repeat factor of each image, `r(image)` in the module's docstring.
 
     Args:
         records: sequence of `Record`, the images.
-        num_classes: int, of the labels.
-        threshold: float in (0, 1], `t` above: classes in fewer images than this share
-            are repeated; "auto" is the median of the shares of all classes.
+        num_classes: int, the number of classes.
+        threshold: float in (0, 1], `t` in the module's docstring: images of a class are
+            repeated if a smaller share of images contains it. "auto" takes the median
+            of the shares of all classes that have boxes.
+
+    Returns:
+        Floats `[n]`, at least 1.
 
     Raises:
-        ValueError: If the threshold is neither.
+        ValueError: If the threshold is neither in (0, 1] nor "auto".
 
     Example:
         >>> from effdet_keras.data.formats.arrays import from_arrays
@@ -73,27 +78,28 @@ def repeat_factors(
 
 
 def balanced_places(factors: np.ndarray, rng: np.random.Generator) -> np.ndarray:
-    """A random order of `n` places, each `factors / mean(factors)` times on average.
+    """Draws `n` image indices in random order by systematic sampling.
 
-    Systematic sampling: each is there that many times, rounded up or down.
+    Each index appears `factors / mean(factors)` times on average: that number, rounded
+    up or down at random.
 
     Args:
         factors: floats `[n]` above 0.
-        rng: NumPy generator.
+        rng: `numpy.random.Generator`.
 
     Returns:
-        int64 `[n]`.
+        int64 array `[n]`.
     """
     size = len(factors)
-    order = rng.permutation(size)  # so that chance rounds neighbours independently
+    order = rng.permutation(size)  # neighbours are then rounded independently
     ends = np.cumsum(factors[order])
     ends *= size / ends[-1]
-    ends[-1] = size  # whatever was rounded
+    ends[-1] = size  # exactly, in spite of rounding errors
     counts = np.diff(np.floor(ends + rng.random()), prepend=0.0).astype(int)
     return rng.permutation(np.repeat(order, counts))
 
 
 def _classes_of(record, num_classes):
-    """The labels of a record's objects, each once."""
+    """Returns the distinct valid labels of a record, without crowds."""
     labels = np.unique(record.labels[~record.is_crowd])
     return labels[(labels >= 0) & (labels < num_classes)]

@@ -1,17 +1,17 @@
-"""Whether the numbers of boxes look like another format than they were read in."""
+"""Detects boxes whose numbers were read in the wrong box format."""
 
 from __future__ import annotations
 
 import numpy as np
 
-_MIN_BOXES = 10  # fewer tell nothing
-_MANY_BAD = 0.15  # share of boxes that do not fit their image, as they were read
-_SOME_BAD = 0.03  # the same, where the file does not say which format it has
-_FEW_BAD = 0.02  # share that may not fit in the format that they really have
-_SLACK = 1.5  # pixels: counting from 1, and rounding
+_MIN_BOXES = 10  # fewer boxes prove nothing
+_MANY_BAD = 0.15  # the format is suspect if this share of boxes does not fit as read
+_SOME_BAD = 0.03  # the same, if the file does not say which format it has
+_FEW_BAD = 0.02  # the most boxes that may not fit in the suspected format, as a share
+_SLACK = 1.5  # pixels, for counting from 1 and for rounding
 
-# Each converts (left, top) and (width, height), `[n, 2]`, as they were read to what
-# they would be if the file had the format of this name.
+# Each function takes (left, top) and (width, height) as they were read, each `[n, 2]`.
+# It returns what they would be if the file had the format of this name.
 _FORMATS = {
     "left, top, right, bottom": lambda a, b: (a, b - a),
     "top, left, height, width": lambda a, b: (a[:, ::-1], b[:, ::-1]),
@@ -22,7 +22,15 @@ _FORMATS = {
 
 
 def reach_out(boxes_xywh: np.ndarray, sizes: np.ndarray) -> np.ndarray:
-    """By how many pixels each box reaches out of its image; negative inside of it."""
+    """Returns by how many pixels each box exceeds its image; negative if inside.
+
+    Args:
+        boxes_xywh: floats `[n, 4]` of left, top, width and height in pixels.
+        sizes: `[n, 2]`, `(height, width)` of the image of each box in pixels.
+
+    Returns:
+        Floats `[n]`, the largest excess over the four sides.
+    """
     beyond = boxes_xywh[:, :2] + boxes_xywh[:, 2:] - sizes[:, ::-1]
     return np.maximum(beyond, -boxes_xywh[:, :2]).max(axis=1)
 
@@ -30,16 +38,19 @@ def reach_out(boxes_xywh: np.ndarray, sizes: np.ndarray) -> np.ndarray:
 def suspect_box_format(
     boxes_xywh: np.ndarray, sizes: np.ndarray, are_doubtful: bool = False
 ) -> str | None:
-    """Says in which box format boxes would fit their images, if as read they do not.
+    """Names the box format in which boxes fit their images, if they do not as read.
 
     Args:
-        boxes_xywh: `[n, 4]`, left, top, width, height in pixels, as they were read.
-        sizes: `[n, 2]`, `(height, width)` of the image of each.
-        are_doubtful: whether the file does not say which format it has. Then a few
-            boxes that do not fit tell, if all fit in another format.
+        boxes_xywh: floats `[n, 4]` of left, top, width and height in pixels, as they
+            were read.
+        sizes: `[n, 2]`, `(height, width)` of the image of each box in pixels.
+        are_doubtful: bool, whether the file does not say which format it has. Then a
+            few boxes that do not fit (3 %, not 15 %) are enough, if all of them fit in
+            another format (not just 98 %).
 
     Returns:
-        Text, or None if the boxes fit, fit in no other format either, or are too few.
+        Text, or None if the boxes fit as read, if they fit in no other format either,
+        or if they are fewer than 10.
 
     Example:
         >>> corners = np.tile([50.0, 60.0, 90.0, 95.0], (10, 1))

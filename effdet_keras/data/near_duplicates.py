@@ -1,12 +1,12 @@
-"""Images that look alike: a difference hash of each, and groups of near-duplicates.
+"""Finds near-duplicates: hashes images and groups those that look alike.
 
 The difference hash (dHash) of an image has one bit for each of 64 pairs of neighbouring
-pixels of its 9x8 grey version: whether it gets brighter from left to right. It hardly
-changes when an image is scaled, compressed again, or moved by a percent. Images with
-little in them, such as white sheets with a line, may have nearly one hash and yet be
-different, so that a pair must also agree in its 16x16 grey versions.
+pixels in its 9x8 grey version: whether the right pixel is brighter than the left one.
+It hardly changes when an image is scaled, compressed again, or moved by a percent.
+Images with little content, such as white sheets with a line, may differ and yet have
+nearly the same hash. So the 16x16 grey versions of a pair must agree as well.
 
-The package ImageHash has the same hash, and brings SciPy and PyWavelets with it, which
+The package ImageHash has the same hash, but it depends on SciPy and PyWavelets, which
 nothing else here needs.
 """
 
@@ -25,30 +25,31 @@ from effdet_keras.data.record import Record
 from effdet_keras.images import read_image
 
 HASH_BITS = 64
-# Two images are near-duplicates where at most so many bits of their hashes differ, and
-# their 16x16 grey versions have at least this correlation. Of unrelated photographs
-# half of the bits differ. Of five datasets 62 pairs fulfil the first, and the 6 of them
-# that show the same things in one scene fulfil the second.
+# Two images are near-duplicates if at most `MOST_BITS` bits of their hashes differ, and
+# their 16x16 grey versions have at least the correlation `LEAST_CORRELATION`. In
+# unrelated photographs, half of the bits differ. In five datasets, 62 pairs meet the
+# first condition. Of these, the 6 pairs that show the same things in one scene meet the
+# second.
 MOST_BITS = 8
 LEAST_CORRELATION = 0.96
 _THUMBNAIL = 16  # pixels per side
-# Grey levels, their standard deviation: below it an image is of one color, and like
-# every other such image.
+# Standard deviation of the grey levels, below which an image is of a single color and
+# would look like every other such image.
 _FLAT = 1.0
-# A JPEG file is decoded in an eighth of its size where that has at least so many pixels
-# in the longer side.
+# A JPEG file is decoded at down to an eighth of its size, as long as the longer side
+# keeps at least this many pixels.
 _DECODED_SIDE = 64
 
 
 @dataclasses.dataclass(frozen=True)
 class ImageHashes:
-    """What is compared of the images of a dataset.
+    """The hashes and thumbnails by which the images of a dataset are compared.
 
     Attributes:
         hashes: uint64 array `[n]`, the difference hash of each image.
-        thumbnails: uint8 array `[n, 256]`, its 16x16 grey pixels.
+        thumbnails: uint8 array `[n, 256]`, the 16x16 grey pixels of each image.
         is_comparable: bool array `[n]`: False for images that cannot be read, and for
-            those of one color.
+            images of a single color.
     """
 
     hashes: np.ndarray
@@ -59,16 +60,16 @@ class ImageHashes:
         return len(self.hashes)
 
     def subset(self, indices: Any) -> ImageHashes:
-        """Those of some images."""
+        """Returns the hashes of the images at `indices`."""
         fields = self.hashes, self.thumbnails, self.is_comparable
         return ImageHashes(*(field[indices] for field in fields))
 
     def bits_between(self, first: Any, second: Any) -> np.ndarray:
-        """How many of the 64 bits differ between images, by their indices."""
+        """Returns how many of the 64 bits differ between images, given as indices."""
         return np.bitwise_count(self.hashes[first] ^ self.hashes[second])
 
     def correlation(self, first: Any, second: Any) -> np.ndarray:
-        """The correlation of the thumbnails of images, by their indices."""
+        """Returns the correlation of the thumbnails of images, given as indices."""
         return (self._centered(first) * self._centered(second)).sum(axis=-1)
 
     def are_alike(
@@ -78,7 +79,17 @@ class ImageHashes:
         most_bits: int = MOST_BITS,
         least_correlation: float = LEAST_CORRELATION,
     ) -> np.ndarray:
-        """Whether images look alike: bool, of indices that broadcast."""
+        """Returns whether images look alike.
+
+        Args:
+            first, second: ints, indices of images, of shapes that broadcast.
+            most_bits: int, the most bits of the hashes that may differ.
+            least_correlation: float, the lowest correlation of the thumbnails.
+
+        Returns:
+            Bool array of the broadcast shape. An image that is not comparable is like
+            no other.
+        """
         return (
             self.is_comparable[first]
             & self.is_comparable[second]
@@ -87,12 +98,12 @@ class ImageHashes:
         )
 
     def likeness(self, index: int, others: ImageHashes) -> np.ndarray:
-        """The correlation of an image with others, `[m]`: 0 where one says nothing."""
+        """Returns an image's correlation with others, `[m]`; 0 if not comparable."""
         correlation = others._all_centered @ self._centered(index)
         return correlation * others.is_comparable * self.is_comparable[index]
 
     def are_alike_to(self, index: int, others: ImageHashes) -> np.ndarray:
-        """Which of other images an image looks like: bool `[m]`."""
+        """Returns which of other images look like the image at `index`, bool `[m]`."""
         near = others.is_comparable & bool(self.is_comparable[index])
         near &= np.bitwise_count(others.hashes ^ self.hashes[index]) <= MOST_BITS
         correlation = (others._centered(near) * self._centered(index)).sum(axis=-1)
@@ -101,7 +112,7 @@ class ImageHashes:
 
     @functools.cached_property
     def _all_centered(self):
-        """Float32 `[n, 256]`: `likeness` is asked of the same images again."""
+        """Float32 `[n, 256]`, cached because `likeness` is called again and again."""
         return self._centered(slice(None))
 
     def _centered(self, indices):
@@ -112,10 +123,17 @@ class ImageHashes:
 
 
 def hash_images(records: Sequence[Record]) -> ImageHashes:
-    """Reads images and hashes them, in threads; JPEG files in an eighth of their size.
+    """Reads images and hashes them, in threads.
 
-    An image that cannot be read is an image like no other: whoever needs its pixels
-    says what is wrong with it.
+    JPEG files are decoded at a reduced size, down to an eighth. An image that cannot be
+    read is like no other, and raises no error here: the code that needs its pixels
+    reports it.
+
+    Args:
+        records: sequence of `Record`.
+
+    Returns:
+        `ImageHashes`.
 
     Example:
         >>> from effdet_keras.data import write_shapes
@@ -140,7 +158,7 @@ def hash_images(records: Sequence[Record]) -> ImageHashes:
 
 
 def _look_at(record):
-    """Hash, thumbnail `[256]`, and whether these say anything, of one image."""
+    """Returns hash, thumbnail `[256]` and whether the image is comparable."""
     unknown = np.zeros(_THUMBNAIL**2, np.uint8)
     try:
         pixels = record.image
@@ -155,7 +173,7 @@ def _look_at(record):
 
 
 def difference_hash(grey: Image.Image) -> int:
-    """The difference hash of a grey image of Pillow, an int of 64 bits.
+    """Returns the difference hash of a grey Pillow image, an int of 64 bits.
 
     Example:
         >>> rising = np.arange(9, dtype="uint8")[np.newaxis].repeat(8, axis=0)
@@ -168,23 +186,26 @@ def difference_hash(grey: Image.Image) -> int:
 
 
 def _resized(grey, width, height):
-    """The mean of the pixels that each new pixel stands for."""
+    """Resizes an image; each new pixel is the mean of the pixels that it covers."""
     return grey.resize((width, height), Image.Resampling.BOX)
 
 
 def near_duplicate_groups(hashes: ImageHashes) -> np.ndarray:
-    """Finds the groups of near-duplicates: int `[n, 2]`, group and nearest relative.
+    """Finds the groups of near-duplicates.
 
-    Two images are of one group where they are alike, or a chain of images between them
-    is, as the frames of a recording are.
+    Two images are in one group if they look alike, or if a chain of images, each like
+    the next, links them, such as the frames of a recording.
+
+    Args:
+        hashes: `ImageHashes` of `n` images.
 
     Returns:
-        int array `[n, 2]`: for each image the lowest index in its group, and the index
-        of the image through which it came into the group, which is alike. Both are the
-        image itself for an image like no other.
+        int array `[n, 2]`: for each image, the lowest index in its group, and the index
+        of the similar image through which it joined the group. For an image like no
+        other, both are its own index.
     """
     groups = np.stack([np.arange(len(hashes))] * 2, axis=1)
-    # Those that are in no group yet; all that are alike leave it together.
+    # Images that are in no group yet. All that look alike are removed together.
     left = np.flatnonzero(hashes.is_comparable)
     while len(left):
         first, left = left[0], left[1:]

@@ -1,4 +1,4 @@
-"""Images that two splits share: what was trained on is no evidence of anything."""
+"""Finds images that two splits share, which make an evaluation meaningless."""
 
 from __future__ import annotations
 
@@ -15,14 +15,18 @@ from effdet_keras.images import EncodedImage
 
 
 def shared_images(first: Sequence[Record], second: Sequence[Record]) -> list[int]:
-    """The places in `second` of images that are in `first` as well.
+    """Returns the indices in `second` of images that are in `first` as well.
 
-    These are the same file, the same part of a TFRecord file, the same array, or a copy
-    of a file, also within TFRecord files: the same name and the same bytes. Copies
-    under another name are found by `effdet-keras inspect`, which reads every image.
+    Two records share an image if they have the same file, the same part of a TFRecord
+    file, the same array, or copies of a file, that is, the same name and the same
+    bytes, also within TFRecord files. `effdet-keras inspect`, which reads every image,
+    finds copies under another name as well.
 
     Args:
-        first, second: records, as `dataset.records` has them.
+        first, second: sequences of `Record`, such as `dataset.records`.
+
+    Returns:
+        Sorted list of int.
 
     Example:
         >>> from effdet_keras.data.formats.arrays import from_arrays
@@ -39,11 +43,14 @@ def shared_images(first: Sequence[Record], second: Sequence[Record]) -> list[int
 
 
 def _key(image, folders):
-    """What equal images share: a path without links of folders, or the image itself."""
+    """Returns a key that equal images share.
+
+    It is the file name and the real path of its folder, or the image itself.
+    """
     if isinstance(image, np.ndarray):
         return id(image)
     if not isinstance(image, str) or is_remote(image):
-        return image  # an `EncodedImage`, which compares by its place; an address
+        return image  # an `EncodedImage`, which compares by its place; or an address
     folder, name = os.path.split(image)
     if folder not in folders:
         folders[folder] = os.path.realpath(folder)
@@ -51,9 +58,10 @@ def _key(image, folders):
 
 
 def _copies(first, second):
-    """The places in `second` of files with the name and the bytes of one of `first`.
+    """Yields the indices in `second` of files that have a copy in `first`.
 
-    Each file is read once at most: one with the name and the size of another.
+    A copy has the same name and the same bytes. Only files with the name and the size
+    of another one are read, each at most once.
     """
     here, there = _files_by_name(first), _files_by_name(second)
     for name in here.keys() & there.keys():
@@ -70,11 +78,12 @@ def _copies(first, second):
                 yield i
 
 
-_MOST_OF_A_NAME = 100  # images inside larger files: more have none of their own
+# If more images inside larger files have the same name, it is not a name of their own.
+_MOST_OF_A_NAME = 100
 
 
 def _files_by_name(records):
-    """`(image, place)` of each file, by its name without folders."""
+    """Returns a dict from file name, without folders, to pairs `(image, index)`."""
     by_name, inside = collections.defaultdict(list), collections.defaultdict(list)
     for i, record in enumerate(records):
         if isinstance(record.image, EncodedImage):
@@ -89,7 +98,7 @@ def _files_by_name(records):
 
 
 def is_copy(one: str, other: str) -> bool:
-    """Whether two paths are one file, or files of the same bytes."""
+    """Returns whether two paths are the same file, or files with the same bytes."""
     if one == other:
         return True  # without reading it
     size = _size(one)
@@ -100,7 +109,7 @@ def is_copy(one: str, other: str) -> bool:
 
 
 def _size(path):
-    """The bytes of a file; None where it is not there."""
+    """Returns the size of a file in bytes, or None if it does not exist."""
     if isinstance(path, EncodedImage):
         return path.length
     try:
@@ -110,7 +119,7 @@ def _size(path):
 
 
 def _digest(path):
-    """What files of the same bytes share; None where one cannot be read."""
+    """Returns a hash of the bytes of a file, or None if it cannot be read."""
     try:
         if isinstance(path, EncodedImage):
             return hashlib.blake2b(path.read()).digest()

@@ -1,4 +1,4 @@
-"""What the user should know of splits that were read, and of those that were not."""
+"""Messages about the splits that were read, and about data that was not read."""
 
 from __future__ import annotations
 
@@ -33,9 +33,9 @@ from effdet_keras.data.shared_images import shared_images
 from effdet_keras.images import IMAGE_SUFFIXES
 
 _Splits = dict[str, DetectionDataset]
-_MAX_TOLD = 5  # datasets beside the one that is read
-_MAX_UNREAD = 50  # folders in which they are looked for
-# Formats of which an image that no annotation names is not read; others tell of it.
+_MAX_TOLD = 5  # the most other datasets that are named
+_MAX_UNREAD = 50  # the most folders that are searched for them
+# Formats whose readers skip an image that no annotation names, without a message.
 _WITHOUT_NEGATIVES = (
     "coco",
     "csv",
@@ -48,13 +48,15 @@ _WITHOUT_NEGATIVES = (
     "edge_impulse",
     "voc",
 )
-_RESULT_FOLDERS = ("output", "outputs")  # of a program, which may have made a dataset
+_RESULT_FOLDERS = ("output", "outputs")  # results of a program, maybe a dataset
 _FEW_BOXES = 10
-_MAX_WITHOUT_ROLE = 2  # splits, such as two files of which one was to be read
+# The most splits without a role that are compared, such as two files one of which was
+# meant.
+_MAX_WITHOUT_ROLE = 2
 
 
 def others_than(found: Source) -> list[str]:
-    """Lines that name datasets in other formats, where the images of one are gone."""
+    """Returns lines on datasets in other formats, for an error of missing images."""
     if is_remote(found.root) or not found.root.is_dir():
         return []
     formats = [name for name in FORMATS if name != found.format]
@@ -67,14 +69,14 @@ def others_than(found: Source) -> list[str]:
 
 
 def _can_be_read(source):
-    """Whether the images of all splits of a dataset are there."""
+    """Returns whether all splits of a dataset can be read, images included."""
     for read in source.readers.values():
         try:
             with warnings.catch_warnings(action="ignore"):
                 dataset = read(on_error="skip")
         except NoClassError:  # a split without objects
             continue
-        except ImportError:  # which says what to install
+        except ImportError:  # its text says what to install
             return True
         except (ValueError, OSError):
             return False
@@ -84,7 +86,7 @@ def _can_be_read(source):
 
 
 def tell_of_other_folders(found: Source, datasets: _Splits) -> None:
-    """Prints which datasets are in folders of which nothing was read."""
+    """Prints which datasets lie in folders from which nothing was read."""
     if is_remote(found.root) or not found.root.is_dir():
         return
     images = (r.image for d in datasets.values() for r in d.records)
@@ -113,9 +115,9 @@ def tell_of_other_folders(found: Source, datasets: _Splits) -> None:
 
 
 def _unread_folders(root, used):
-    """The folders below one with images, none of which is in a folder of `used`.
+    """Returns the folders below `root` that have images, but hold no folder of `used`.
 
-    Those that hold others are not among them: the outermost is.
+    Of nested folders, only the outermost is returned.
     """
     read = used.union(str(p) for folder in used for p in pathlib.Path(folder).parents)
     found = []
@@ -131,7 +133,11 @@ def _unread_folders(root, used):
 
 
 def without_whole(splits: _Splits, found: Source) -> _Splits:
-    """The splits without one that is all of them together, such as `all_labels.csv`."""
+    """Returns the splits without those that repeat others, such as `all_labels.csv`.
+
+    If there are splits to train and to evaluate on, any other split whose images are
+    all in splits with a role is left out.
+    """
     if not is_divided(found):
         return splits
     parts = [name for name in splits if role_of_split(name) is not None]
@@ -146,15 +152,18 @@ def without_whole(splits: _Splits, found: Source) -> _Splits:
 
 
 def tell_of_unlisted(splits: _Splits, found: Source) -> None:
-    """The splits, with a warning and a problem of images beside theirs.
+    """Warns of images without an annotation beside those that were read.
 
-    These are images in the folders of those that were read, of which no annotation is.
-    One that is called after an image that was read, such as `a_mask.png`, is none.
+    The warning counts images in the folders of the images that were read. It does not
+    count an image that is named after one that was read, such as `a_mask.png`.
+
+    Returns:
+        The splits, with the warning as a problem of the first split to train on.
     """
     if found.format not in _WITHOUT_NEGATIVES or is_remote(found.root):
         return splits
     real = functools.cache(os.path.realpath)
-    names = collections.defaultdict(set)  # that were read, in each folder
+    names = collections.defaultdict(set)  # from folder to the images that were read
     problems = [problem for dataset in splits.values() for problem in dataset.problems]
     for dataset in splits.values():
         for record in dataset.records:
@@ -170,11 +179,11 @@ def tell_of_unlisted(splits: _Splits, found: Source) -> None:
         ]
         stems = {name.rpartition(".")[0] for name in known} if beside else set()
         left += [os.path.join(folder, n) for n in beside if not _is_derived(n, stems)]
-    if left:  # those with an error are told already
+    if left:  # images with an error were reported already
         wrong = [p.file for p in problems if p.severity is Severity.ERROR]
         wrong = {pathlib.PurePath(file).stem for file in wrong}
         left = [name for name in left if pathlib.Path(name).stem not in wrong]
-    if left and found.format == "voc":  # whose lists leave out some, with xml files
+    if left and found.format == "voc":  # its lists may leave out images with xml files
         kinds = {problem.kind for problem in problems}
         annotated = _stems_of_xml_files(found.root)
         left = [n for n in left if pathlib.Path(n).stem not in annotated]
@@ -200,25 +209,25 @@ def _stems_of_xml_files(root):
         for name in names
         if name.lower().endswith(".xml")
     }
-    return stems | {os.path.splitext(stem)[0] for stem in stems}  # of a.jpg.xml
+    return stems | {os.path.splitext(stem)[0] for stem in stems}  # `a` for a.jpg.xml
 
 
 def _is_derived(name, stems):
-    """Whether a name begins with that of another image, and goes on after it."""
+    """Returns whether a name is that of another image, maybe with an addition."""
     stem = name.rpartition(".")[0]
     ends = (match.start() for match in re.finditer(r"[_\-. ]", stem))
     return stem in stems or any(stem[:end] in stems for end in ends)
 
 
 def tell_of_other_classes(splits: _Splits, source: Any) -> None:
-    """Warns of splits that share no class with the one to train on.
+    """Warns of splits that share no class with the training split.
 
-    That a split with a few boxes has none of its classes may be chance.
+    Splits of fewer than ten boxes are ignored: they may lack its classes by chance.
     """
     train = first_to_train_on(splits)
     if role_of_split(train) != "train" or len(splits) < 2:
         return
-    classes = {}  # that each split has boxes of, in lower case
+    classes = {}  # from split to its classes with boxes, in lower case
     for name, dataset in splits.items():
         labels = concat_field(dataset.records, "labels").tolist()
         if len(labels) >= _FEW_BOXES:
@@ -236,15 +245,20 @@ def tell_of_other_classes(splits: _Splits, source: Any) -> None:
 
 
 def tell_of_shared(splits: _Splits, source: Any) -> None:
-    """The splits, with a warning and a problem of images that are in two of them.
+    """Warns of images that are in two splits.
 
-    `source` is the path of all, or a list of their paths.
+    Args:
+        splits: dict from split name to `DetectionDataset`.
+        source: the path of all splits, or a list of their paths, for the warning.
+
+    Returns:
+        The splits, with each warning as a problem of the later of the two splits.
     """
     source = ", ".join(source) if isinstance(source, list) else os.fspath(source)
     told = dict(splits)
     names = [name for name in splits if role_of_split(name) is not None]
     if len(splits) - len(names) <= _MAX_WITHOUT_ROLE:
-        names = list(splits)  # more are folds, which share images on purpose
+        names = list(splits)  # more than that are folds, which share images on purpose
     for i, second in enumerate(names):
         for first in names[:i]:
             shared = shared_images(splits[first].records, splits[second].records)
@@ -269,7 +283,7 @@ def _describe_shared(first, second, count, splits):
 
 
 def tell_of_one_folder(found: Source, split: str) -> None:
-    """Warns if a split has the folders that another one has in its data.yaml."""
+    """Warns if data.yaml gives another split the same folders as this split."""
     if len(found.readers) == 1:
         return
     with dataset_root(found.root):
@@ -288,7 +302,7 @@ def tell_of_one_folder(found: Source, split: str) -> None:
 
 
 def why_left_out(found: Source) -> list[str]:
-    """What YOLO's files say of splits of which nothing is there, for an error."""
+    """Returns texts on splits that YOLO's files name but that are missing."""
     if found.format != "yolo":
         return []
     with dataset_root(found.root):
@@ -304,11 +318,11 @@ def with_same_classes(splits: _Splits) -> _Splits:
     pairs = {pair for names, ids in classes for pair in zip(ids, names)}
     names = {name for _, name in pairs}
     if len({class_names for class_names, _ in classes}) == 1:
-        first = next(iter(splits.values()))  # with `class_names=`: only ids differ
+        first = next(iter(splits.values()))  # names were passed, so only ids differ
         class_names, category_ids = first.class_names, first.category_ids
     elif len(pairs) == len(names) == len({i for i, _ in pairs}):
         category_ids, class_names = zip(*sorted(pairs))
-    else:  # the ids of one split mean other classes than those of another
+    else:  # an id means different classes in different splits
         class_names, category_ids = tuple(sorted(names)), None
     return {
         split: dataset._relabelled(class_names, category_ids, problems=dataset.problems)

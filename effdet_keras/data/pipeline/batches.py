@@ -1,4 +1,4 @@
-"""Records to batches: the `tf.data` pipeline of training and evaluation."""
+"""The `tf.data` pipeline of training and evaluation, from records to batches."""
 
 from __future__ import annotations
 
@@ -34,8 +34,8 @@ from effdet_keras.errors import InvalidValueError, check_argument, check_choice,
 from effdet_keras.labels import BACKGROUND
 from effdet_keras.network.config import RESIZE_METHODS
 
-_BATCHES_AHEAD = 2  # one in use, one ready; more only fills memory
-_MOST_PADDING = 512  # rows of boxes: more than enough for most datasets
+_BATCHES_AHEAD = 2  # one in use and one ready; more would only fill memory
+_MOST_PADDING = 512  # rows of boxes, more than enough for most datasets
 
 
 def make_batches(
@@ -57,9 +57,13 @@ def make_batches(
     resize_method,
     balance,
 ):
-    """Builds the `tf.data.Dataset` of `DetectionDataset.batches`: see there.
+    """Builds the result of `DetectionDataset.batches`: see there for the arguments.
 
-    Where TensorFlow is not installed it is a `NumPyBatches`.
+    Args:
+        reader: `ImageReader` of the dataset.
+
+    Returns:
+        `tf.data.Dataset`, or `NumPyBatches` if TensorFlow is not installed.
     """
     if tf.is_installed():
         tf.require("`DetectionDataset.batches`")
@@ -94,7 +98,7 @@ def make_batches(
     if training and fits and not reader.gives_masks:
         largest = scale_jitter[1]
         reader.shown = tuple(largest * side for side in target_size or image_size)
-    # Where `augment` joins images, their boxes come together.
+    # If `augment` joins several images, the result may have the boxes of all.
     most_boxes = max(int((~record.is_crowd).sum()) for record in records)
     most_boxes *= getattr(augmentation, "num_images", 1)
     are_enough = max_boxes is None or max_boxes >= most_boxes
@@ -117,7 +121,7 @@ def make_batches(
         seen = {key: example[key] for key in moved if key in example}
         if training:
             draws = transforms.random_draws(seed, scale_jitter)
-            # Written this way round the reference's draws flip here too.
+            # With this comparison, the reference's random numbers flip here too.
             is_flipped = draws.flip > 1.0 - flip_probability
             seen = tf.cond(is_flipped, lambda: transforms.flip(seen), lambda: seen)
             placed = transforms.scale_jitter(seen, draws, window)
@@ -163,7 +167,7 @@ def make_batches(
             max_boxes=max_boxes,
             box_step=box_step,
         )
-    # AutoGraph is for code of users, whose functions get it elsewhere.
+    # This code needs no AutoGraph. Users' functions get it in `with_autograph`.
     load = tf.autograph.experimental.do_not_convert(load)
     parallel = {"num_parallel_calls": tf.data.AUTOTUNE, "deterministic": True}
     try:
@@ -171,7 +175,7 @@ def make_batches(
     except Exception:
         if reader.error is None:
             raise
-        raise reader.error from None  # of a user's function, not as AutoGraph tells it
+        raise reader.error from None  # the original error, without AutoGraph's words
     examples = _reported(examples, reader, order.size)
     dataset = _batched(examples, local_batch_size, max_boxes, drop_remainder)
     if max_boxes is None and default_jit_compile():
@@ -183,7 +187,7 @@ def make_batches(
 
 
 def _read(reader, index):
-    """The example at one place of the dataset, as `ImageReader.read` gives it."""
+    """Returns the example at an index as a dict of tensors, see `ImageReader.read`."""
     kinds = {
         "image": (tf.uint8, [None, None, 3]),
         "boxes": (tf.float32, [None, 4]),
@@ -209,7 +213,7 @@ def _batched(examples, batch_size, max_boxes, drop_remainder):
     padding[1]["labels"] = tf.constant(BACKGROUND)
     dataset = examples.padded_batch(batch_size, shapes, padding, drop_remainder)
     options = tf.data.Options()
-    # There are no files to share out among workers, only indices.
+    # There are no files to distribute among workers, only indices.
     options.experimental_distribute.auto_shard_policy = (
         tf.data.experimental.AutoShardPolicy.DATA
     )
@@ -217,7 +221,7 @@ def _batched(examples, batch_size, max_boxes, drop_remainder):
 
 
 def _with_few_shapes(images, truth, step):
-    """A multiple of `step` boxes: XLA compiles a program for each number of them."""
+    """Pads to a multiple of `step` boxes: XLA compiles a program for each number."""
     count = tf.shape(truth["labels"])[1]
     missing = step * tf.maximum((count + step - 1) // step, 1) - count
     boxes = tf.pad(truth["boxes"], [[0, 0], [0, missing], [0, 0]])
@@ -226,7 +230,7 @@ def _with_few_shapes(images, truth, step):
 
 
 def _indices(order):
-    """A dataset of `(index, seed of the epoch)`, in a new order at each iteration."""
+    """Returns a dataset of `(index, epoch seed)`, in a new order in each iteration."""
 
     def start_epoch(_):
         drawn = call_python(order.draw, [], (tf.int64, tf.int64))
@@ -238,13 +242,13 @@ def _indices(order):
 
 
 def _reported(examples, reader, size):
-    """`examples`, and after the last of them the reader's report."""
+    """Returns `examples`, with the reader's report printed after the last one."""
 
     def report(_):
         reader.report()
         return np.bool_(False)
 
-    # A dataset of one element that is asked for and then left out.
+    # A dataset with one element, which is evaluated, prints, and is filtered out.
     end = tf.data.Dataset.range(1).filter(
         lambda i: tf.ensure_shape(call_python(report, [i], tf.bool), [])
     )
@@ -273,14 +277,18 @@ def _int(name, value, lowest=1):
     return int(value)
 
 
-# --- Augmentations: their partner images, and errors that name both.
+# --- Augmentations: their partner images, and errors that name augmentation and image.
 
-_FEW_PIXELS = 8  # boxes that end before it may be fractions of a tiny image
-_BRIGHT = 64  # of an image that no augmentation turns into one of pixels up to 1
+# Boxes up to 1 look like fractions only if, before, all of them ended beyond this many
+# pixels.
+_FEW_PIXELS = 8
+# No augmentation turns an image with a brighter pixel than this into one whose pixels
+# are at most 1.
+_BRIGHT = 64
 
 
 def _checked_augmentation(augment, reader):
-    """Makes one augmentation of what `batches` was given; a user's own is checked."""
+    """Returns `augment` as one augmentation, with checks around a user's own code."""
     if augment is None:
         return None
     augmentation = _with_checks(as_augmentation(augment), reader)
@@ -300,7 +308,7 @@ def _checked_augmentation(augment, reader):
 
 
 def _augmented(augmentation, reader, index, seed, factors=None):
-    """Reads an example and, where the augmentation takes several, its partners."""
+    """Reads an example, with partners if necessary, and returns it augmented."""
     example = _read(reader, index)
     if augmentation is None:
         return example
@@ -314,10 +322,10 @@ def _augmented(augmentation, reader, index, seed, factors=None):
 
 
 def _partners(index, seed, count, size, factors=None):
-    """Draws `count` places of other images, unless there is no other."""
+    """Draws `count` indices of other images; `index` itself if there is no other."""
     if size == 1:
         return tf.fill([count], index)
-    if factors is not None:  # each as often as its factor says
+    if factors is not None:  # the probability of an image is proportional to its factor
         ends = np.cumsum(factors / np.sum(factors))[:-1]
         shares = tf.random.stateless_uniform(
             [count], _fold(seed, PARTNERS), alg="philox", dtype=tf.float64
@@ -335,7 +343,7 @@ def _fold(seed, stream):
 
 
 def _with_checks(augmentation, reader):
-    """The same augmentation with a check around each part that a user wrote."""
+    """Returns the augmentation with a check around each part that a user wrote."""
     if type(augmentation) is Compose:
         parts = [_with_checks(one, reader) for one in augmentation.augmentations]
         return Compose(parts)
@@ -347,7 +355,7 @@ def _with_checks(augmentation, reader):
 
 
 class _Checked(MixWithOther):
-    """A user's augmentation, whose results are checked before they are tidied up."""
+    """A user's augmentation whose results are checked before they are sanitized."""
 
     def __init__(self, augmentation, reader):
         self.augmentation = augmentation
@@ -361,7 +369,7 @@ class _Checked(MixWithOther):
             boxes = tf.cast(tf.convert_to_tensor(result["boxes"]), tf.float32)
             labels = tf.cast(tf.convert_to_tensor(result["labels"]), tf.int32)
         except Exception as error:
-            reason = str(error).rstrip("\n.")  # with the lines of the user's code
+            reason = str(error).rstrip("\n.")  # it quotes lines of the user's code
             self._reader.error = InvalidValueError(
                 f"The augmentation {self} failed: {type(error).__name__}: {reason}. It "
                 'must return a dict with "image", "boxes" and "labels", made in '
@@ -373,7 +381,7 @@ class _Checked(MixWithOther):
         arguments = [tf.shape(image), boxes, labels, *before, *ranges]
         dtypes = (tf.float32, tf.int32)
         boxes, labels = call_python(self._check, arguments, dtypes, stateful=False)
-        with tf.control_dependencies([boxes]):  # or TensorFlow complains first
+        with tf.control_dependencies([boxes]):  # so that our error comes first
             image = tf.identity(image)
         boxes = tf.ensure_shape(boxes, [None, 4])
         labels = tf.ensure_shape(labels, [None])
@@ -399,7 +407,7 @@ class _Checked(MixWithOther):
             np.array(before.shape),
             first["boxes"],
             first["image_id"],
-            (image.min(), image.max()),  # NaN if a pixel is
+            (image.min(), image.max()),  # NaN if a pixel is NaN
             (before.min(), before.max()),
         )
         return {**result, "image": image, "boxes": boxes, "labels": labels}
@@ -435,30 +443,45 @@ class _Checked(MixWithOther):
 
 
 def _range_of(image):
-    """The lowest and the highest number of an image, float32 `[2]`; NaN if one is."""
+    """Returns the lowest and highest pixel value, float32 `[2]`; NaN if one is NaN."""
     image = tf.cast(image, tf.float32)
     numbers = tf.stack([tf.reduce_min(image), tf.reduce_max(image)])
-    return numbers + 0.0 * tf.reduce_sum(image)  # extremes need not show a NaN
+    return numbers + 0.0 * tf.reduce_sum(image)  # minimum and maximum may hide a NaN
 
 
 def fault_of_range(pixel_range, pixel_range_before):
-    """Says what is wrong with the pixels that an augmentation returned, or None."""
+    """Describes the fault of the pixels that an augmentation returned, or None.
+
+    Args:
+        pixel_range: pair of numbers, the lowest and highest pixel value of the result.
+        pixel_range_before: the same of the image before the augmentation.
+    """
     low, high = map(float, pixel_range)
     if not np.isfinite([low, high]).all():
         return "an image with NaN or infinite pixels; they are numbers from 0 to 255"
-    # As fractions they would train, silently, on black images.
+    # With pixels from 0 to 1, training would silently see black images.
     if 0 < high <= 1 and pixel_range_before[1] > _BRIGHT:
         return f"pixels from {low:.3g} to {high:.3g}; they are from 0 to 255"
     return None
 
 
 def fault_of_values(shape, boxes, labels, num_classes, shape_before, boxes_before):
-    """Says what is wrong with labels and boxes of the right shapes, or None."""
+    """Describes the fault of labels and boxes of the right shapes, or None.
+
+    Args:
+        shape: ints, `[H, W, 3]` of the image that an augmentation returned.
+        boxes: float32 `[n, 4]`, `yxyx` in pixels of that image.
+        labels: int32 `[n]`.
+        num_classes: int.
+        shape_before: ints, `[H, W, 3]` of the image before the augmentation.
+        boxes_before: float32 `[m, 4]`, `yxyx` in pixels of that image.
+    """
     is_wrong = (labels < 0) | (labels >= num_classes)
     if is_wrong.any():
         last = num_classes - 1
         return f"the label {labels[is_wrong][0]}; labels are from 0 to {last}"
-    # As fractions they would train, silently, on the first pixel of the image.
+    # With coordinates from 0 to 1, training would silently see boxes in one pixel, the
+    # first of the image.
     is_same = 0 < len(boxes) == len(boxes_before)
     is_as_large = (shape[:2] * 4 >= shape_before[:2]).all()
     is_tiny = is_same and boxes.max() <= 1 and boxes_before[:, 2:].min() > _FEW_PIXELS
@@ -467,61 +490,77 @@ def fault_of_values(shape, boxes, labels, num_classes, shape_before, boxes_befor
     return None
 
 
-# --- The order of a pipeline's images, and their seeds: known for each epoch by itself.
+# --- The order of the images and their seeds, which depend on the epoch alone.
 
 
 class EpochOrder:
-    """Which image is where in pass `e`, and its seed: of `seed` and `e` alone.
+    """The order and the seeds of the images in each pass over the dataset.
 
-    With `factors`, those of `data/balance.py`, a pass has some images several times,
-    each time with another seed, and as many images as without.
+    Those of pass `e` depend on `seed` and `e` only. With `factors`, the repeat factors
+    of `data/balance.py`, a pass contains some images several times, each time with a
+    different seed, but has the same number of images as without.
+
+    Args:
+        size: int, the number of images in the dataset.
+        seed: int, at least 0.
+        shuffle: bool, whether each pass has a new order.
+        batch_size: int, images per batch of all processes together.
+        share: `(index, count)` of this process, see `DetectionDataset.batches`.
+        factors: floats `[size]`, the repeat factors of the images, or None.
     """
 
     def __init__(self, size, seed, shuffle, batch_size, share=(0, 1), factors=None):
         self._factors = factors
         self.batch_size = batch_size
         self._index, self._count = share
-        self.epochs_trained = 0  # by calls of `fit`, which go on counting
+        self.epochs_trained = 0  # counted on by each call of `fit`
         self.seed = seed
         self._size, self._shuffle = size, shuffle
         self.start_at(0)
 
     def start_at(self, number, skipped=0, per_pass=None):
-        """Names the next pass, and how many of its batches the one after it gives."""
+        """Sets the next pass, and how many of its batches are replaced.
+
+        Args:
+            number: int, the number of the next pass.
+            skipped: int, how many batches are left out at its start. As many batches of
+                the following pass are appended in their place.
+            per_pass: int, the number of batches in a pass, needed if any are skipped.
+        """
         self._next = number
         self._skipped = skipped * self.batch_size
         self._per_pass = (per_pass or 0) * self.batch_size
 
     def can_skip(self, per_pass):
-        """Whether a pass of so many batches is one of whole batches."""
+        """Returns whether the dataset has images for `per_pass` full batches."""
         return per_pass * self.batch_size <= self._size
 
     @property
     def size(self):
-        """How many indices `draw` returns: of several processes whole batches alone."""
+        """How many indices `draw` returns; several processes use full batches only."""
         if self._count == 1:
             return self._size
         return self._size // self.batch_size * self.batch_size // self._count
 
     @property
     def position(self):
-        """The next pass, and what `start_at` was given with it."""
+        """The position set by `start_at`: pass, images skipped, images per pass."""
         return self._next, self._skipped, self._per_pass
 
     def draw(self):
-        """Returns the indices of the next pass, and the seed of each: int64 arrays."""
+        """Returns the image indices and the seeds of the next pass, int64 arrays."""
         position = self.position
         self._next += 1
         return self.pass_from(position)
 
     def pass_from(self, position, later=0):
-        """What `draw` returns at a position, or so many passes later."""
+        """Returns what `draw` returns at a position, or `later` passes after it."""
         number, skipped, used = position
         number += later
         drawn = self._order_of_pass(number)
         if skipped:
             drawn = tuple(
-                # What nobody uses of a pass stays where it is.
+                # The images after those that are used stay in place.
                 np.concatenate([now[skipped:used], then[:skipped], now[used:]])
                 for now, then in zip(drawn, self._order_of_pass(number + 1))
             )
@@ -533,7 +572,7 @@ class EpochOrder:
         return tuple(share.reshape(-1) for share in shares)
 
     def _order_of_pass(self, number):
-        """Indices and seeds of a pass, of all processes together."""
+        """Returns the indices and seeds of a pass for all processes together."""
         rng = np.random.default_rng([self.seed, number])
         if self._factors is not None:
             indices = balanced_places(self._factors, rng)
@@ -545,7 +584,7 @@ class EpochOrder:
 
 
 def _times_before(indices):
-    """How often each of some ints is among those before it, int64 of their shape."""
+    """Returns how often each int occurs before its place in the array, int64."""
     order = np.argsort(indices, kind="stable")
     sorted_indices = indices[order]
     firsts = np.searchsorted(sorted_indices, sorted_indices)

@@ -1,4 +1,4 @@
-"""Decoding the images of a run: what cannot be read is skipped, counted, named."""
+"""Decodes the images of a dataset, and skips, counts and names unreadable ones."""
 
 from __future__ import annotations
 
@@ -21,30 +21,37 @@ from effdet_keras.errors import InvalidValueError, printable
 from effdet_keras.images import EXIF_ORIENTATION, EncodedImage, read_image
 from effdet_keras.labels import IGNORED_PIXEL
 
-_SHOWN = 5  # images named in one report
-_EMPTY = np.full((1, 1, 3), 127, np.uint8)  # in the place of one not read
+_SHOWN = 5  # the most images that a report names
+_EMPTY = np.full((1, 1, 3), 127, np.uint8)  # replaces an image that cannot be read
 _EMPTY_MASK = np.full((1, 1), IGNORED_PIXEL, np.uint8)
-_MARGIN = 2.0  # of the sides of an image that are needed to those that are shown
-_UNKNOWN = sys.maxsize  # batches, of a dataset that does not tell
-# `tf.data.Dataset` of `batches` to the `ImageReader` behind it.
+_MARGIN = 2.0  # an image is decoded with at least this many times the sides shown
+_UNKNOWN = sys.maxsize  # number of batches, for a dataset that does not know it
+# From the `tf.data.Dataset` of `batches` to the `ImageReader` behind it.
 reader_behind = weakref.WeakKeyDictionary()
 
 
 def find_image_readers(dataset):
-    """Finds the `ImageReader`s behind batches, and how many batches a pass has."""
+    """Finds the `ImageReader`s behind a dataset of batches.
+
+    Args:
+        dataset: `tf.data.Dataset` or `NumPyBatches`.
+
+    Returns:
+        Dict from `ImageReader` to the number of batches in a pass.
+    """
     found, to_visit, visited = {}, [(dataset, _UNKNOWN)], set()
     while to_visit:
         dataset, length = to_visit.pop()
         if isinstance(reader := getattr(dataset, "image_reader", None), ImageReader):
             found[reader] = dataset.batches_per_pass  # of `NumPyBatches`
             continue
-        # Only a `tf.data.Dataset` has `_inputs`: the datasets it was made of.
+        # Only a `tf.data.Dataset` has `_inputs`, the datasets that it was made from.
         inputs = getattr(dataset, "_inputs", None)
         if not callable(inputs) or id(dataset) in visited:
             continue
         visited.add(id(dataset))
         size = int(dataset.cardinality())
-        length = min(length, size) if size >= 0 else length  # it may be infinite
+        length = min(length, size) if size >= 0 else length  # negative: infinite etc.
         reader = reader_behind.get(dataset)
         if reader is None:
             to_visit.extend((one, length) for one in reversed(inputs()))
@@ -54,23 +61,31 @@ def find_image_readers(dataset):
 
 
 class ImageReader:
-    """Reads the examples of records, and remembers which images it could not read."""
+    """Reads examples by index, and remembers which images could not be read.
+
+    Args:
+        dataset: `DetectionDataset`.
+        replace: bool, whether an unreadable image is replaced by the next one. If not,
+            it becomes an empty image without objects.
+        seg_class_names: tuple of str, the segmentation classes. None reads no masks.
+    """
 
     def __init__(self, dataset, *, replace, seg_class_names=None):
         self.records = dataset.records
         self.class_names = dataset.class_names
         self.category_ids = dataset.category_ids
         self.seg_class_names = seg_class_names
-        self.error = None  # what stopped the pipeline: TensorFlow only tells of it
-        self.order = None  # `EpochOrder` of the pipeline that reads with it
-        # An image that cannot be read: by another one, not an empty one.
+        # The error that stopped the pipeline. TensorFlow raises only a text of it.
+        self.error = None
+        self.order = None  # `EpochOrder` of the pipeline that uses this reader
         self._replace = replace
-        # Height and width that are shown of an image, where it need not be whole.
+        # The largest height and width at which an image is shown, if it may be decoded
+        # at a reduced size.
         self.shown = None
         self._skipped = {}
 
     def name_of(self, image_id):
-        """Returns the file name of an image, or its id where it has none."""
+        """Returns the file name of an image, or its id if it has none."""
         return self._names.get(int(image_id), f"image_id={int(image_id)}")
 
     @functools.cached_property
@@ -78,7 +93,16 @@ class ImageReader:
         return {record.image_id: record.name for record in self.records}
 
     def read(self, index):
-        """Image, boxes, labels, image id, whether it is there, and maybe the mask."""
+        """Returns the example at an index as a tuple of arrays.
+
+        Returns:
+            Image uint8 `[H, W, 3]`; boxes float32 `[n, 4]`, `yxyx` in pixels, without
+            crowds; labels int32 `[n]`; image id int64; bool, False if the image could
+            not be read; and the mask uint8 `[H, W]` if `gives_masks`.
+
+        Raises:
+            ValueError: If no image of the dataset can be read.
+        """
         try:
             return self._read(index)
         except Exception as error:
@@ -128,7 +152,17 @@ class ImageReader:
 
 
 def _single_objects(record, shown):
-    """Without crowds, where no loss may ask for one box; a mask has their pixels."""
+    """Reads a record without its crowds, which are no single objects to train on.
+
+    A mask still has the pixels of crowds.
+
+    Args:
+        record: `Record`.
+        shown: see `ImageReader`.
+
+    Returns:
+        Image, boxes, labels and image id, as `ImageReader.read` returns them.
+    """
     image, divisor = _smaller(record, shown)
     if image is None:
         image = decode_plain_jpeg(record.image)
@@ -142,9 +176,12 @@ def _single_objects(record, shown):
 
 
 def _smaller(record, shown):
-    """An image that is shown far smaller, and what its sides were divided by.
+    """Decodes an image that is shown far smaller, if possible at a reduced size.
 
-    None where it must be whole. A JPEG file is decoded in fewer pixels (docs/speed.md).
+    JPEG files can be decoded at a reduced size (docs/speed.md).
+
+    Returns:
+        The image and the divisor of its sides, or `(None, 1)` if all pixels are needed.
     """
     share = 1.0
     if shown is not None and not isinstance(record.image, np.ndarray):
@@ -155,15 +192,15 @@ def _smaller(record, shown):
     for divisor in (2, 4, 8):
         if image.shape[:2] == tuple(-(-side // divisor) for side in record.image_size):
             return image, divisor
-    return image, 1  # no JPEG file
+    return image, 1  # not a JPEG file
 
 
-# --- Plain JPEG files decoded by TensorFlow: the same pixels, without Python's lock.
+# --- Plain JPEG files are decoded by TensorFlow: the same pixels, without the GIL.
 
 
 def decode_plain_jpeg(image):
-    """Decodes a JPEG file if TensorFlow's pixels are known to be Pillow's, or None."""
-    # By the name, so that others are read but once.
+    """Decodes a JPEG file with TensorFlow if the pixels equal Pillow's, else None."""
+    # Decided by the name, so that files of other formats are read only once.
     is_jpeg = isinstance(image, EncodedImage) or (
         isinstance(image, str) and image.lower().endswith((".jpg", ".jpeg"))
     )
@@ -175,7 +212,7 @@ def decode_plain_jpeg(image):
             return None
         decoded = tf.io.decode_jpeg(data, channels=3, dct_method="INTEGER_ACCURATE")
         return np.asarray(memoryview(decoded))  # without a copy
-    except Exception:  # of files and decoders: `read_image` says it in plain words
+    except Exception:  # of files and decoders: `read_image` raises it in plain words
         return None
 
 
@@ -185,7 +222,7 @@ def _can_decode_alike():
 
 
 def _is_plain(data):
-    """Whether it is a JPEG file that is not progressive, turned, or of odd colors."""
+    """Returns whether it is a JPEG file in RGB or grey, not progressive or rotated."""
     with Image.open(io.BytesIO(data)) as stored:  # reads the header alone
         return (
             stored.format == "JPEG"

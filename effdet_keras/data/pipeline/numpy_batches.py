@@ -1,8 +1,8 @@
-"""Records to batches in NumPy, read by threads: where TensorFlow is not installed.
+"""The input pipeline in NumPy, with threads, for use without TensorFlow.
 
-The images, boxes and keys of `batches.py`, in the same order and from the same random
-numbers, so that a seed gives the same training with and without TensorFlow, but for
-the rounding of pixels.
+It makes the same images, boxes and keys as `batches.py`, in the same order and from the
+same random numbers. So a seed gives the same training with and without TensorFlow,
+except for the rounding of pixels.
 """
 
 from __future__ import annotations
@@ -28,15 +28,25 @@ from effdet_keras.data.pipeline.transforms import Window
 from effdet_keras.errors import InvalidTypeError
 from effdet_keras.labels import BACKGROUND
 
-_BATCHES_AHEAD = 2  # one in use, one ready; more only fills memory
-_MOST_THREADS = 16  # more wait for Python's lock
-_ENDLESS = -1  # as `tf.data.INFINITE_CARDINALITY`
+_BATCHES_AHEAD = 2  # one in use and one ready; more would only fill memory
+_MOST_THREADS = 16  # more threads would wait for the GIL
+_ENDLESS = -1  # equal to `tf.data.INFINITE_CARDINALITY`
 AUGMENT, PARTNERS = 1, 2  # streams of random numbers beside those of the transforms
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class ExampleLoader:
-    """Reads an example, augments it and puts it into the network's input."""
+    """Reads an example, augments it and resizes it to the network's input.
+
+    Attributes:
+        reader: `ImageReader`.
+        augmentation: `Augmentation` or None.
+        window: `Window`, the size of the input and how images are placed in it.
+        training: bool, whether to flip and to apply scale jitter.
+        flip_probability: float in [0, 1].
+        scale_jitter: pair of floats, the lowest and highest factor on the target size.
+        factors: floats `[n]`, the repeat factors of `balance`, or None.
+    """
 
     reader: ImageReader
     augmentation: Augmentation | None
@@ -44,10 +54,19 @@ class ExampleLoader:
     training: bool
     flip_probability: float
     scale_jitter: tuple[float, float]
-    factors: Any = None  # how often each image is drawn, of `balance`; None: alike
+    factors: Any = None  # None draws all images with the same probability
 
     def __call__(self, index: int, epoch_seed: int) -> tuple[np.ndarray, dict]:
-        """The image of a place of the dataset, and a dict of its ground truth."""
+        """Returns the image at an index of the dataset, and its ground truth.
+
+        Args:
+            index: int, the index of the image.
+            epoch_seed: int, the seed of the epoch.
+
+        Returns:
+            float32 `[height, width, 3]`, and a dict like one element of the ground
+            truth of `DetectionDataset.batches`, with boxes that are not padded.
+        """
         seed = epoch_seed, index
         example = self._augmented(index, seed)
         moved = ("image", "boxes", "labels", "mask")
@@ -75,7 +94,7 @@ class ExampleLoader:
         return dict(zip(keys, self.reader.read(index)))
 
     def _augmented(self, index, seed):
-        """Reads an example and, where the augmentation takes several, its partners."""
+        """Reads an example, with partners if necessary, and returns it augmented."""
         example = self._read(index)
         if self.augmentation is None:
             return example
@@ -89,7 +108,7 @@ class ExampleLoader:
 
 
 def partners(index, seed, count, size, factors=None):
-    """Draws `count` places of other images, unless there is no other."""
+    """Draws `count` indices of other images; `index` itself if there is no other."""
     if size == 1:
         return np.full(count, index)
     stream = Stream.scrambled(fold_in(seed, PARTNERS))
@@ -101,14 +120,22 @@ def partners(index, seed, count, size, factors=None):
 
 
 class NumPyBatches(keras.utils.PyDataset):
-    """Batches of `(images, ground truth)`, as `DetectionDataset.batches` makes them.
+    """Batches of `(images, ground truth)` as `DetectionDataset.batches` makes them.
 
-    A batch depends on its place and on the position of the order alone; threads read
-    the next ones while one is used. Keras' own workers would each read a whole batch,
-    of which all are in memory at once.
+    A batch depends only on its index and on the position of the order. Threads read the
+    next batches while one is in use. Keras' own workers are not used: each would read a
+    whole batch, and all of these batches would be in memory at once.
 
-    `cardinality`, `element_spec`, `take`, `repeat` and `as_numpy_iterator` are as those
-    of a `tf.data.Dataset`.
+    `cardinality`, `element_spec`, `take`, `repeat` and `as_numpy_iterator` work like
+    those of a `tf.data.Dataset`.
+
+    Args:
+        load: `ExampleLoader`.
+        order: `EpochOrder`.
+        batch_size: int, images per batch of this process.
+        drop_remainder: bool, whether to leave out a last batch that is not full.
+        max_boxes: int, rows of boxes in every batch; or None.
+        box_step: int. Without `max_boxes`, rows are padded to a multiple of this.
     """
 
     def __init__(
@@ -121,18 +148,18 @@ class NumPyBatches(keras.utils.PyDataset):
         max_boxes: int | None,
         box_step: int,
     ) -> None:
-        super().__init__(workers=1)  # the threads are here
+        super().__init__(workers=1)  # `_ReadAhead` has the threads
         self.image_reader = load.reader
         self._load, self._order, self._batch_size = load, order, batch_size
         self._drop_remainder = drop_remainder
         self._max_boxes, self._box_step = max_boxes, box_step
         cut = math.floor if drop_remainder else math.ceil
         self.batches_per_pass = cut(order.size / batch_size)
-        self._passes: int | None = 1  # None is without end
+        self._passes: int | None = 1  # None means without end
         self._read_ahead = _ReadAhead()
 
     def cardinality(self) -> int:
-        """The number of batches of one iteration; -1 without end."""
+        """Returns the number of batches in one iteration, or -1 if it is endless."""
         return (
             _ENDLESS if self._passes is None else self._passes * self.batches_per_pass
         )
@@ -163,12 +190,12 @@ class NumPyBatches(keras.utils.PyDataset):
         return keras.KerasTensor((rows, *size, 3), "float32"), truth
 
     def take(self, count: int) -> NumPyBatches:
-        """The first `count` batches of each pass."""
+        """Returns the first `count` batches of each pass, or all if it is negative."""
         most = self.batches_per_pass
         return self._with(batches_per_pass=most if count < 0 else min(count, most))
 
     def repeat(self, count: int | None = None) -> NumPyBatches:
-        """So many passes, each in an order of its own; None is without end."""
+        """Repeats the passes `count` times, each in a new order; None is endless."""
         return self._with(_passes=count)
 
     def _with(self, **changes):
@@ -177,11 +204,11 @@ class NumPyBatches(keras.utils.PyDataset):
         return copy
 
     def as_numpy_iterator(self) -> Iterator[tuple]:
-        """The same as iterating."""
+        """Returns an iterator over the batches, the same as `iter(self)`."""
         return iter(self)
 
     def __iter__(self) -> Iterator[tuple]:
-        """One iteration, with a pass of its own: the next one has another order."""
+        """Yields the batches of one iteration; the next iteration has a new order."""
         position, read_ahead = self._order.position, _ReadAhead()
         self._order.start_at(position[0] + (self._passes or 1))
         length = self.num_batches
@@ -189,16 +216,16 @@ class NumPyBatches(keras.utils.PyDataset):
             yield self._batch(position, index, read_ahead)
 
     def __getitem__(self, index: int) -> tuple:
-        """A batch, from the position of the order at which `fit` has started it."""
+        """Returns a batch of the epoch that `fit` has started, by its index."""
         return self._batch(self._order.position, index, self._read_ahead)
 
     def on_epoch_end(self) -> None:
-        """Moves the order on; `fit` of an `EfficientDet` names each epoch itself."""
+        """Advances the order; `EfficientDet.fit` sets the epoch itself."""
         if self._passes is not None:  # else one iteration goes on through all epochs
             self._order.start_at(self._order.position[0] + self._passes)
 
     def _batch(self, position, index, read_ahead):
-        """The batch at an index behind a position; starts to read the next ones."""
+        """Returns a batch, counted from a position, and starts to read the next."""
         length = self.num_batches
         stop = index + 1 + _BATCHES_AHEAD
         keys = [
@@ -211,7 +238,7 @@ class NumPyBatches(keras.utils.PyDataset):
         return batch
 
     def _examples(self, position, index):
-        """Arguments of `load` for each row of a batch."""
+        """Returns the calls that load the examples of a batch."""
         number, place = divmod(index, self.batches_per_pass)
         indices, seeds = self._drawn(position, number)
         rows = slice(place * self._batch_size, (place + 1) * self._batch_size)
@@ -219,7 +246,10 @@ class NumPyBatches(keras.utils.PyDataset):
         return [functools.partial(self._load, *pair) for pair in pairs]
 
     def _drawn(self, position, number):
-        """The order of a pass; the last one is kept, of a large dataset it takes ms."""
+        """Returns the order of a pass.
+
+        The last order is cached, because it takes milliseconds for a large dataset.
+        """
         known = self.__dict__.get("_last_drawn")
         if known is None or known[0] != (position, number):
             drawn = self._order.pass_from(position, number)
@@ -227,7 +257,7 @@ class NumPyBatches(keras.utils.PyDataset):
         return known[1]
 
     def _collated(self, examples):
-        """Images `[B, H, W, 3]`, and a dict of arrays, in which boxes are padded."""
+        """Stacks examples: images `[B, H, W, 3]`, and a dict with padded boxes."""
         images, truths = zip(*examples)
         most = max(len(truth["labels"]) for truth in truths)
         count = self._max_boxes
@@ -248,20 +278,26 @@ class NumPyBatches(keras.utils.PyDataset):
 
 
 class _ReadAhead:
-    """The batches that threads read, or have read, for one iteration."""
+    """The batches of one iteration that threads have read or are reading."""
 
     def __init__(self):
-        self._futures = {}  # of the examples of a batch, by its key
-        self._lock = threading.Lock()  # where Keras' own workers ask for batches
+        self._futures = {}  # from the key of a batch to the futures of its examples
+        self._lock = threading.Lock()  # Keras' own workers may ask for batches
 
     def get(self, keys, calls_of):
-        """Waits for the batch of the first key; those of the others are being read.
+        """Returns the batch of the first key, and starts to read those of the others.
 
-        `calls_of` returns what is to be called for the examples of a key.
+        Args:
+            keys: list of hashable keys, one per batch.
+            calls_of: function of the parts of a key, which returns the functions to
+                call for the examples of that batch.
+
+        Returns:
+            List of the examples of the first batch.
         """
         with self._lock:
             for key in [key for key in self._futures if key not in keys]:
-                for future in self._futures.pop(key):  # of an iteration that was left
+                for future in self._futures.pop(key):  # left from an ended iteration
                     future.cancel()
             for key in keys:
                 if key not in self._futures:

@@ -1,7 +1,7 @@
 """Geometry of the input pipeline in NumPy, for batches without TensorFlow.
 
-The same functions as in `transforms.py`: from the same draws the same boxes, and the
-same pixels but for rounding. Examples are dicts of arrays.
+These are the functions of `transforms.py`. From the same random numbers they make the
+same boxes, and the same pixels except for rounding. Examples are dicts of arrays.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ Example = dict[str, Any]
 
 
 def random_draws(seed: tuple[int, int], scale_jitter: tuple[float, float]) -> Draws:
-    """The numbers that `transforms.random_draws` draws of a seed."""
+    """Draws the same numbers from a seed as `transforms.random_draws`."""
     uniform = Stream.scrambled(seed).uniform((4,))
     low, high = map(np.float32, scale_jitter)
     return Draws(uniform[0], low + (high - low) * uniform[1], uniform[2], uniform[3])
 
 
 def flip(example: Example) -> Example:
-    """Mirrors an example, left to right."""
+    """Flips an example from left to right."""
     width = np.float32(example["image"].shape[1])
     y0, x0, y1, x1 = example["boxes"].T
     boxes = np.stack([y0, width - x1, y1, width - x0], axis=1)
@@ -35,13 +35,13 @@ def flip(example: Example) -> Example:
 
 
 def letterbox(example: Example, window: Window) -> Example:
-    """Scales an image to fit, keeps its shape, puts it top left and pads."""
+    """Scales an image to fit, keeps its aspect ratio, puts it top left and pads."""
     is_rounded = window.resize_method == "asymmetric"
     return _placed(example, window, np.float32(window.image_size), (0, 0), is_rounded)
 
 
 def scale_jitter(example: Example, draws: Draws, window: Window) -> Example:
-    """Scales an image to a random factor of a size, then crops or pads it."""
+    """Scales an image by a random factor, then crops or pads it."""
     size = np.float32(window.target_size or window.image_size)
     target = np.floor(np.float32(draws.scale) * size)
     return _placed(example, window, target, (draws.offset_y, draws.offset_x), False)
@@ -60,7 +60,7 @@ def _placed(example, window, target, fraction, is_rounded):
     part = {"start": offset.tolist(), "count": np.minimum(scaled, image_size).tolist()}
     height, width = part["count"]
 
-    # Only what is seen is computed.
+    # Only the visible part is computed.
     padded = np.empty((*window.image_size, 3), np.float32)
     padded[height:] = padded[:height, width:] = window.pad_value
     half = 0.0 if is_asymmetric else 0.5
