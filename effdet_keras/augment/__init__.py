@@ -1,4 +1,4 @@
-"""Augmentation of training images, boxes included: seeded, and inside `tf.data`."""
+"""Augmentation of training images and their boxes, seeded and inside `tf.data`."""
 
 from __future__ import annotations
 
@@ -60,11 +60,11 @@ if not TYPE_CHECKING:
         return RandomApply
 
 
-# --- The augmentations by name: for commands, and for files that describe a run.
+# --- The augmentations by name, for commands and run configurations.
 
 
 def _policy(class_name, *policy):
-    """An augmentation of an extra, imported when one is made."""
+    """Returns a function that imports an extra and makes its augmentation."""
     return lambda **arguments: extra(f"policies:{class_name}")(*policy, **arguments)
 
 
@@ -87,10 +87,28 @@ NAMES: dict[str, Callable[..., Augmentation]] = {
 
 
 def augmentation_of(entry: str | Mapping[str, Any]) -> Augmentation:
-    """Makes an augmentation of its name, or of a mapping of name and arguments."""
+    """Makes an augmentation from its name, or from a mapping with its arguments.
+
+    Args:
+        entry: str, a key of `NAMES` or the name of a preprocessing step of the
+            TensorFlow Object Detection API; or a dict with that string as "name" and
+            the arguments of the augmentation.
+
+    Returns:
+        `Augmentation`.
+
+    Raises:
+        ValueError: If there is no augmentation of this name, or an argument is out of
+            range.
+        TypeError: If the augmentation does not take these arguments.
+
+    Example:
+        >>> augmentation_of({"name": "rotate", "degrees": 5.0}).degrees
+        5.0
+    """
     arguments = {"name": entry} if isinstance(entry, str) else dict(entry)
     name = arguments.pop("name", None)
-    # Of the Object Detection API, by their names.
+    # The preprocessing steps of the Object Detection API.
     from effdet_keras.extras.tfod.preprocessing import STEPS
 
     known = (*NAMES, *STEPS)

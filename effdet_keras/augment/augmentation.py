@@ -1,4 +1,4 @@
-"""What an augmentation is; several, sometimes, and functions of users as one."""
+"""`Augmentation`, the base class, and wrappers that combine and adapt augmentations."""
 
 from __future__ import annotations
 
@@ -29,32 +29,33 @@ _SHAPES = {"image": [None, None, 3], "boxes": [None, 4], "labels": [None]}
 
 @dataclasses.dataclass(eq=False)
 class Augmentation:
-    """Changes the image of an example, and moves its boxes with the pixels.
+    """Base class of augmentations, which change an image and move its boxes with it.
 
-    The base class of all augmentations. A subclass has a method `augment(example,
-    seed)`; `__call__` gives it tensors, and afterwards rounds the pixels to the dtype
-    that came in, clips the boxes to the image and drops boxes without area.
+    A subclass implements `augment(example, seed)`. `__call__` passes tensors to this
+    method. Afterwards it rounds the pixels to the dtype of the input image, clips the
+    boxes to the image, and drops boxes without area.
 
     An example is a dict of
 
     - `"image"`: uint8 or float32 `[H, W, 3]`, pixels from 0 to 255;
     - `"boxes"`: float32 `[n, 4]`, `yxyx` in pixels of this image;
     - `"labels"`: int32 `[n]`;
-    - `"mask"`: uint8 `[H, W]`, the class of each pixel, 255 where it has none, for a
-      model with a segmentation head only.
+    - `"mask"`, only for a model with a segmentation head: uint8 `[H, W]`, the class of
+      each pixel, or 255 for a pixel without a class.
 
-    Other keys stay as they are. All work is done by TensorFlow, inside `tf.data`. Where
-    TensorFlow is not installed, batches call `augment_arrays`, which `Mosaic`,
-    `FromNumPy` and `RandomApply` have, and a subclass may have: `augment` of NumPy
-    arrays, with a seed of two ints.
+    Other keys are passed through. TensorFlow does all the work, inside `tf.data`. If
+    TensorFlow is not installed, batches call `augment_arrays` instead, which does the
+    same on NumPy arrays, with a seed of two ints. `Mosaic`, `FromNumPy` and
+    `RandomApply` implement it, and a subclass may implement it as well.
 
     Attributes:
-        num_images: int, the number of examples that one call takes: 1, except for
-            `Mosaic` and `MixUp`, which are called with a list of examples.
-        keeps_masks: bool, whether the mask it returns fits the image it returns, as a
-            subclass says. Batches with masks take no other.
-        fits_any_resolution: bool, whether it may get images of fewer pixels, with
-            boxes to match: large JPEG files are then decoded in fewer, in less time.
+        num_images: int, the number of examples that one call takes. It is 1, except for
+            `Mosaic` and `MixUp`, which take a list of examples.
+        keeps_masks: bool, whether the returned mask fits the returned image. A subclass
+            sets it. Batches with masks accept only augmentations that keep masks.
+        fits_any_resolution: bool, whether the augmentation also works on a smaller
+            version of the image, with boxes to match. Large JPEG files can then be
+            decoded at a reduced size, which takes less time.
 
     Example:
         >>> import numpy as np
@@ -84,8 +85,19 @@ class Augmentation:
                 setattr(self, field.name, _typed_like(field.default, value))
 
     def __call__(self, example: Example | list[Example], seed: Any) -> Example:
-        """Augments one example, or a list of `num_images`; `seed` is an int `[2]`."""
-        # AutoGraph is for code of users: on ours it would only spend seconds.
+        """Augments one example.
+
+        Args:
+            example: dict as described above, or a list of `num_images` such dicts if
+                that is more than one.
+            seed: int tensor or sequence of two ints. The same seed gives the same
+                result.
+
+        Returns:
+            Dict like the (first) example, with tensors. The image has the dtype of the
+            (first) input image.
+        """
+        # AutoGraph is only for users' code: for ours it would just take seconds.
         call = tf.autograph.experimental.do_not_convert(self._call)
         return call(example, tf.convert_to_tensor(seed))
 
@@ -96,40 +108,59 @@ class Augmentation:
         return {**examples[0], **sanitize_boxes(result, examples[0]["image"].dtype)}
 
     def augment(self, example: Example | list[Example], seed: Any) -> Example:
-        """Does the work of `__call__`; the part that a subclass writes.
+        """Augments one example; a subclass implements this method for `__call__`.
+
+        Args:
+            example: dict of tensors, or a list of `num_images` such dicts.
+            seed: int tensor `[2]`.
 
         Returns:
-            Dict of `"image"` of any numeric dtype, `"boxes"`, which may lie outside
-            the image, and `"labels"`.
+            Dict of `"image"`, of any numeric dtype; `"boxes"`, which may reach out of
+            the image; `"labels"`; and `"mask"`, if the augmentation keeps masks and the
+            example has one.
         """
         raise NotImplementedError(f"{type(self).__name__} has no method `augment`")
 
     @property
     def needs_tensorflow(self) -> bool:
-        """Whether it has no `augment_arrays`, for batches without TensorFlow."""
+        """Whether batches need TensorFlow, because `augment_arrays` is missing."""
         return type(self).augment_arrays is Augmentation.augment_arrays
 
     def augment_arrays(self, example: Example | list[Example], seed: Any) -> Example:
-        """Does the work of `augment` on NumPy arrays; a subclass may write it.
+        """Does the same as `augment` on NumPy arrays; a subclass may implement it.
 
         Args:
-            example: dict of NumPy arrays, or a list of them, as `augment` takes them.
+            example: dict of NumPy arrays, or a list of `num_images` such dicts.
             seed: pair of ints.
+
+        Returns:
+            Dict of NumPy arrays, with the keys that `augment` returns.
         """
         raise NotImplementedError(f"{type(self).__name__} has no `augment_arrays`")
 
     def call_arrays(self, example: Example | list[Example], seed: Any) -> Example:
-        """`__call__` of NumPy arrays, by `augment_arrays`."""
+        """Does the same as `__call__` on NumPy arrays, by means of `augment_arrays`.
+
+        Args:
+            example: dict of NumPy arrays, or a list of `num_images` such dicts.
+            seed: pair of ints.
+
+        Returns:
+            Dict of NumPy arrays.
+        """
         first = example if self.num_images == 1 else example[0]
         result = sanitize_arrays(self.augment_arrays(example, seed), first["image"])
         return {**first, **result}
 
 
 def parameter(default: Any, interval: str, **options: Any) -> Any:
-    """A field of a number, or of a pair, and its interval, such as "(0, 1]".
+    """Returns a dataclass field for a number, or a pair of numbers, in an interval.
 
-    The default tells which: a pair is two numbers, the lower one first, and an int is a
-    whole number. `options` are those of `NumberRange`.
+    Args:
+        default: the default value. If it is a tuple, the field takes a pair of numbers,
+            the lower one first; if it is an int, the field takes a whole number.
+        interval: str, the allowed interval, such as "(0, 1]".
+        **options: arguments of `NumberRange`.
     """
     if isinstance(default, tuple):
         return rising_pair(default, interval, **options)
@@ -137,26 +168,31 @@ def parameter(default: Any, interval: str, **options: Any) -> Any:
 
 
 def _typed_like(default, value):
-    """Numbers of a field in the type of its default: TensorFlow tells 5 from 5.0."""
+    """Converts a field's numbers to its default's type: TensorFlow tells 5 from 5.0."""
     if isinstance(default, tuple):
         return tuple(type(default[0])(one) for one in value)
     return type(default)(value)
 
 
 def is_ours(function):
-    """Whether a function or method is of this package, not a user's."""
+    """Returns whether a function or method is part of this package, not a user's."""
     return (getattr(function, "__module__", "") or "").startswith("effdet_keras.")
 
 
 def with_autograph(function):
-    """Inside a graph, a user's function whose `if` and `for` may ask tensors."""
+    """Returns a user's function, which may use `if` and `for` on tensors in a graph."""
     if tf.executing_eagerly() or is_ours(function):
         return function
     return tf.function(function)
 
 
 def sanitize_boxes(example, dtype):
-    """An example as every augmentation returns it: boxes inside, with an area."""
+    """Returns an example with boxes clipped to the image, and only those with an area.
+
+    Args:
+        example: dict of an image, boxes, labels and maybe other keys.
+        dtype: the dtype of the new image.
+    """
     example = _tensors(example)
     image, boxes, labels = (example[key] for key in _KEYS)
     image = to_dtype(image, tf.as_dtype(dtype))
@@ -171,7 +207,7 @@ def sanitize_boxes(example, dtype):
 
 
 def to_dtype(image, dtype):
-    """Pixels as `dtype`: rounded and cut off at 0 and 255 on the way to an integer."""
+    """Casts pixels to `dtype`; from float to int, rounds and clips them to 0 to 255."""
     if image.dtype == dtype:
         return image
     if dtype.is_integer and image.dtype.is_floating:
@@ -180,7 +216,7 @@ def to_dtype(image, dtype):
 
 
 def sanitize_arrays(example, original):
-    """`sanitize_boxes` in NumPy, in the dtype of the `original` image."""
+    """Does the same as `sanitize_boxes` in NumPy, for the dtype of image `original`."""
     image = np.asarray(example["image"])
     if image.dtype != original.dtype:
         if original.dtype.kind in "iu" and image.dtype.kind == "f":
@@ -194,13 +230,13 @@ def sanitize_arrays(example, original):
 
 
 def size_of(image):
-    """Height and width of an image, float32 scalars."""
+    """Returns the height and the width of an image, float32 scalars."""
     size = tf.cast(tf.shape(image)[:2], tf.float32)
     return size[0], size[1]
 
 
 def _tensors(example):
-    """An example of tensors, boxes `[n, 4]` and labels `[n]` also of empty lists."""
+    """Converts an example to tensors; empty lists give boxes `[0, 4]`, labels `[0]`."""
     boxes = tf.cast(tf.convert_to_tensor(example["boxes"]), tf.float32)
     labels = tf.cast(tf.convert_to_tensor(example["labels"]), tf.int32)
     return {
@@ -211,11 +247,29 @@ def _tensors(example):
     }
 
 
-# --- Several augmentations as one, and one that happens sometimes.
+# --- Several augmentations as one, and one that is applied at random.
 
 
 class Compose(Augmentation):
-    """Applies augmentations one after the other, as a plain list of them does."""
+    """Applies augmentations one after the other; a plain list does the same.
+
+    Args:
+        augmentations: sequence of `Augmentation`s or functions
+            `(example, seed) -> example`. Only the first may take several images,
+            because the dataset reads the other images.
+
+    Raises:
+        ValueError: If a later augmentation takes several images.
+        TypeError: If one of them is not an augmentation.
+
+    Example:
+        >>> import effdet_keras as ek
+        >>> example = {"image": np.zeros((100, 100, 3), "uint8"),
+        ...     "boxes": np.float32([[40, 20, 60, 80]]), "labels": np.int32([5])}
+        >>> both = Compose([ek.augment.Rotate(0.0), ek.augment.Blur()])
+        >>> both(example, seed=[0, 1])["boxes"].numpy().tolist()
+        [[40.0, 20.0, 60.0, 80.0]]
+    """
 
     def __init__(self, augmentations: Sequence[Augmentation | Callable]) -> None:
         self.augmentations = [as_augmentation(one) for one in augmentations]
@@ -262,7 +316,7 @@ class Compose(Augmentation):
 
 
 class MixWithOther(Augmentation):
-    """What does something with one other augmentation."""
+    """Base class of augmentations that wrap one other augmentation."""
 
     augmentation: Augmentation
 
@@ -284,16 +338,16 @@ class MixWithOther(Augmentation):
 
 
 class RandomApply(MixWithOther):
-    """Applies an augmentation to some examples and leaves the others as they are.
+    """Applies an augmentation to random examples, and leaves the others unchanged.
 
     Args:
         augmentation: `Augmentation`, a list of them, or a function
             `(example, seed) -> example`.
-        probability: float from 0 to 1, the share of examples that it is applied to.
+        probability: float in [0, 1], the probability that it is applied to an example.
 
     Raises:
         TypeError: If `augmentation` cannot be called.
-        ValueError: If `probability` is not from 0 to 1.
+        ValueError: If `probability` is not in [0, 1].
 
     Example:
         >>> import effdet_keras as ek
@@ -342,7 +396,11 @@ class RandomApply(MixWithOther):
 
 
 def as_augmentation(augment):
-    """An `Augmentation` of one, of a list of them, or of a function of a user."""
+    """Returns an augmentation, a list of them, or a function as one `Augmentation`.
+
+    Raises:
+        TypeError: If `augment` is none of these.
+    """
     if isinstance(augment, Augmentation):
         return augment
     if isinstance(augment, list | tuple):
@@ -355,11 +413,11 @@ def as_augmentation(augment):
     return UserFunction(augment)
 
 
-# --- Functions of users: of tensors, and of arrays.
+# --- Users' functions, on tensors and on NumPy arrays.
 
 
 class UserFunction(Augmentation):
-    """Calls `function(example, seed)`."""
+    """Augments by a user's `function(example, seed) -> example` on tensors."""
 
     def __init__(self, function: Any) -> None:
         self.function = function
@@ -372,17 +430,21 @@ class UserFunction(Augmentation):
 
 
 class FromNumPy(Augmentation):
-    """Lets a function of NumPy arrays augment, your own or another library's.
+    """Augments by a function on NumPy arrays, your own or another library's.
 
     The function runs in Python, one image at a time, so it is slower than the
-    augmentations of this package. The guide shows Albumentations through it.
+    augmentations of this package. The guide shows how to use Albumentations with it.
 
     Args:
         function: callable `(image, boxes, labels, rng) -> (image, boxes, labels)`.
-            `image` is uint8 `[H, W, 3]`, `boxes` float32 `[n, 4]`, `yxyx` in pixels
-            of it, `labels` int32 `[n]`, and `rng` a `numpy.random.Generator` of its
-            own for each image, so that a seed repeats its augmentation. The result may
-            have another size, and fewer or more boxes, with one label for each.
+            `image` is uint8 `[H, W, 3]`, `boxes` float32 `[n, 4]`, `yxyx` in pixels of
+            the image, and `labels` int32 `[n]`. `rng` is a `numpy.random.Generator`,
+            a new one for each image, so that a seed repeats its augmentation. The
+            returned image must be uint8, but may have another size. There may be fewer
+            or more boxes, with one label for each.
+
+    Raises:
+        ValueError: When called, if the function returns invalid arrays.
 
     Example:
         >>> import effdet_keras as ek
@@ -417,9 +479,9 @@ class FromNumPy(Augmentation):
         return {**example, **dict(zip(_KEYS, arrays))}
 
     def _call_function(self, image, boxes, labels, seed):
-        # A generator takes numbers from 0; a seed may have others.
+        # A generator takes no negative numbers, which a seed may have.
         rng = np.random.default_rng([int(x) % 2**64 for x in seed])
-        # Copies: the arrays belong to TensorFlow.
+        # The function gets copies, because the arrays belong to TensorFlow.
         image, boxes, labels = map(
             np.asarray,
             self.function(image.copy(), boxes.copy(), labels.copy(), rng),
@@ -437,7 +499,13 @@ class FromNumPy(Augmentation):
 
 
 def fault_of(image_shape, boxes, labels):
-    """Says what is wrong with the arrays that a function returned, or None."""
+    """Describes the fault of the arrays that a function returned, or returns None.
+
+    Args:
+        image_shape: sequence of int, the shape of the image.
+        boxes: float array, `[n, 4]` if it is right.
+        labels: int array, `[n]` if it is right.
+    """
     if len(image_shape) != 3 or image_shape[2] != 3 or 0 in image_shape:
         return f"an image of shape {[*map(int, image_shape)]}; expected [H, W, 3]"
     if boxes.size and boxes.shape[1:] != (4,):

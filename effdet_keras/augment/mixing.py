@@ -1,4 +1,4 @@
-"""Several images made into one: mosaic and mix-up."""
+"""Augmentations that make one image out of several: mosaic and mix-up."""
 
 from __future__ import annotations
 
@@ -18,22 +18,22 @@ from effdet_keras.box_ops import area
 
 @dataclasses.dataclass(eq=False)
 class Mosaic(Augmentation):
-    """Puts four images together, around a random point, as the quarters of one.
+    """Combines four images into one, as the quarters around a random point.
 
-    An image then shows more objects, smaller ones, and in unusual surroundings
-    (YOLOv4, https://arxiv.org/abs/2004.10934, section 3.3). The result is as large as
-    the first image. Each image is scaled, its shape kept, until it covers its quarter,
-    and a random window of it is cut out to fit.
+    The result shows more and smaller objects, in unusual surroundings (YOLOv4,
+    https://arxiv.org/abs/2004.10934, section 3.3). It has the size of the first image.
+    Each image is scaled, with its aspect ratio, until it covers its quarter, and a
+    random window of it is cropped to fit.
 
-    The dataset reads the three others, so `Mosaic` must stand first in a list.
+    The dataset reads the three other images, so `Mosaic` must be first in a list.
 
     Args:
-        center: pair of floats from 0 to 1, between which the common corner of the
-            quarters lies, as a share of the sides.
-        zoom: pair of floats from 1, the smallest and the largest factor on the scale
-            at which an image just covers its quarter.
-        min_visibility: float from 0 to 1; a box is dropped if less of it than this
-            stays in the window.
+        center: pair of floats in [0, 1], the range of the common corner of the
+            quarters, relative to the height and the width.
+        zoom: pair of floats in [1, 100], the smallest and the largest factor on the
+            scale at which an image just covers its quarter.
+        min_visibility: float in [0, 1]. A box is dropped if less than this share of its
+            area stays in the window.
 
     Raises:
         ValueError: If a number is out of range.
@@ -61,7 +61,7 @@ class Mosaic(Augmentation):
     min_visibility: float = parameter(0.2, "[0, 1]")
 
     def augment(self, example: list[Example], seed: Any) -> Example:
-        # At least two pixels: one for each quarter.
+        # At least two pixels per side, one for each quarter.
         height, width = tf.unstack(tf.maximum(size_of(example[0]["image"]), 2.0))
         units = random_ops.uniform(seed, [5, 3])
         share = random_ops.between(units[0], *self.center)
@@ -82,7 +82,7 @@ class Mosaic(Augmentation):
         return mosaic
 
     def _quarter(self, example, size, place, units):
-        """A window of an example, scaled to the size of a quarter and put there."""
+        """Returns a window of an example, scaled and moved to its quarter."""
         whole = tf.stack(size_of(example["image"]))
         scale = tf.reduce_max(size / whole) * random_ops.between(units[0], *self.zoom)
         sides = tf.clip_by_value(tf.round(size / scale), 1.0, whole)
@@ -91,7 +91,7 @@ class Mosaic(Augmentation):
         pixels = tf.cast(size, tf.int32)
         quarter = {
             "image": tf.image.resize(cut["image"], pixels),
-            # Boxes without area stay so at any place.
+            # Dropped boxes have no area, and still have none after they are moved.
             "boxes": cut["boxes"] * tf.tile(size / sides, [2]) + tf.tile(place, [2]),
             "labels": example["labels"],
         }
@@ -100,7 +100,7 @@ class Mosaic(Augmentation):
             quarter["mask"] = tf.image.resize(mask, pixels, method="nearest")[..., 0]
         return quarter
 
-    # The same in NumPy, for batches without TensorFlow.
+    # The same computation in NumPy, for batches without TensorFlow.
 
     def augment_arrays(self, example: list[Example], seed: Any) -> Example:
         shape = np.float32(example[0]["image"].shape[:2])
@@ -125,7 +125,7 @@ class Mosaic(Augmentation):
         return mosaic
 
     def _quarter_arrays(self, example, size, place, units):
-        """`_quarter` in NumPy."""
+        """Does the same as `_quarter` in NumPy."""
         one = np.float32(1)
         whole = np.float32(example["image"].shape[:2])
         zoom = random_ops.between(units[0], *np.float32(self.zoom))
@@ -155,15 +155,15 @@ class MixUp(Augmentation):
     """Blends two images, and keeps the boxes of both.
 
     After Zhang et al., "Bag of Freebies for Training Object Detection Neural
-    Networks" (https://arxiv.org/abs/1902.04103). The second image is scaled, its
-    shape kept, until it fits into the first, and lies at a random place of it. There
-    each pixel is a weighted mean of both images.
+    Networks" (https://arxiv.org/abs/1902.04103). The second image is scaled, with its
+    aspect ratio, until it fits into the first, and placed there at random. In this
+    region, each pixel is the weighted mean of both images.
 
-    The dataset reads the second image, so `MixUp` must stand first in a list.
+    The dataset reads the second image, so `MixUp` must be first in a list.
 
     Args:
-        min_weight: float above 0 and up to 0.5: the weight of the first image is
-            drawn from `min_weight` to `1 - min_weight`, so that both are seen.
+        min_weight: float in (0, 0.5]. The weight of the first image is drawn from
+            `min_weight` to `1 - min_weight`, so that both images are visible.
 
     Raises:
         ValueError: If `min_weight` is out of range.
@@ -208,7 +208,7 @@ class MixUp(Augmentation):
 
 
 def _parts(image, start, length, axis):
-    """An image cut in three: what is before, inside and after a range."""
+    """Splits an image along an axis into the parts before, inside and after a range."""
     start, length = tf.cast(start, tf.int32), tf.cast(length, tf.int32)
     rest = tf.shape(image)[axis] - start - length
     return tf.split(image, tf.stack([start, length, rest]), axis=axis, num=3)

@@ -1,4 +1,4 @@
-"""What changes pixels and moves no box: colors, noise, blur, and hidden rectangles."""
+"""Augmentations that move no box: colors, JPEG noise, blur and hidden rectangles."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from effdet_keras.augment.augmentation import (
 )
 from effdet_keras.augment.warps import areas
 
-# YIQ, the color space of NTSC: brightness, and two axes of color around it.
+# From RGB to YIQ, the color space of NTSC: brightness (Y) and two axes of color.
 _TO_YIQ = (
     (0.299, 0.587, 0.114),
     (0.595716, -0.274453, -0.321263),
@@ -29,16 +29,20 @@ _TO_YIQ = (
 class PhotometricDistortion(Augmentation):
     """Changes brightness, contrast, saturation and hue at random.
 
-    After SSD (https://arxiv.org/abs/1512.02325, section 2.2), but all four at once,
-    as one product of a matrix with each pixel. Hue and saturation turn and stretch
-    the two axes of color of YIQ. Boxes stay as they are.
+    After SSD (https://arxiv.org/abs/1512.02325, section 2.2), but all four changes are
+    made at once, as the product of one matrix with each pixel. A change of hue rotates
+    the two color axes of YIQ, and a change of saturation scales them. Boxes do not
+    change.
 
     Args:
-        brightness: float, the most that is added to or taken from all pixels.
-        contrast: float from 0 to 1; the distance of pixels from the mean is
+        brightness: float in [0, 255], the largest number that is added to all pixels
+            or subtracted from them.
+        contrast: float in [0, 1]. The distance of pixels from the mean of the image is
             multiplied by a factor from `1 - contrast` to `1 + contrast`.
-        saturation: float from 0 to 1, the same for the distance from gray.
-        hue: float, the largest angle in degrees, to both sides.
+        saturation: float in [0, 1]. The distance of pixels from gray is multiplied by a
+            factor from `1 - saturation` to `1 + saturation`.
+        hue: float in [0, 180], the largest angle of the rotation in degrees, in both
+            directions.
 
     Raises:
         ValueError: If a number is out of range.
@@ -72,14 +76,20 @@ class PhotometricDistortion(Augmentation):
         pixels = tf.reshape(pixels, [-1, 3])
         mean = tf.reduce_mean(pixels)
         matrix = (1.0 + contrast) * color_matrix(1.0 + saturation, hue)
-        # Grays stay gray, so the mean is moved by contrast and brightness alone.
+        # The color matrix keeps grays, so the gray of value `mean` stays as it is: the
+        # contrast changes distances from it. Only the brightness moves it.
         pixels = tf.matmul(pixels, matrix, transpose_b=True)
         pixels = tf.clip_by_value(pixels - contrast * mean + brightness, 0.0, 255.0)
         return {**example, "image": tf.reshape(pixels, shape)}
 
 
 def color_matrix(saturation, hue):
-    """The matrix `[3, 3]` on RGB that turns and stretches the axes of color."""
+    """Returns the matrix `[3, 3]` on RGB that rotates and scales the color axes.
+
+    Args:
+        saturation: float scalar, the factor on the distance from gray.
+        hue: float scalar, the angle in degrees.
+    """
     radians = hue * (math.pi / 180.0)
     cos, sin = saturation * tf.cos(radians), saturation * tf.sin(radians)
     change = [[1.0, 0.0, 0.0], [0.0, cos, -sin], [0.0, sin, cos]]
@@ -89,7 +99,25 @@ def color_matrix(saturation, hue):
 
 @dataclasses.dataclass(eq=False)
 class JPEGNoise(Augmentation):
-    """Compresses the image as JPEG with a quality in a range, and decodes it again."""
+    """Compresses the image as JPEG with a random quality, and decodes it again.
+
+    Boxes do not change.
+
+    Args:
+        quality: pair of ints in [1, 100], the lowest and the highest JPEG quality.
+
+    Raises:
+        ValueError: If a number is out of range.
+
+    Example:
+        >>> import numpy as np
+        >>> import effdet_keras as ek
+        >>> example = {"image": np.full((8, 8, 3), 100, "uint8"),
+        ...     "boxes": np.zeros((0, 4)), "labels": np.zeros(0)}
+        >>> noisy = ek.augment.JPEGNoise(quality=(20, 30))(example, seed=[0, 1])
+        >>> tuple(noisy["image"].shape), noisy["image"].dtype.name
+        ((8, 8, 3), 'uint8')
+    """
 
     keeps_masks = True
 
@@ -102,7 +130,12 @@ class JPEGNoise(Augmentation):
 
 
 def compressed(image, quality):
-    """An image after JPEG of a quality, an int32 scalar from 0 to 100."""
+    """Returns an image as uint8 after JPEG compression.
+
+    Args:
+        image: uint8 or float `[H, W, 3]`, from 0 to 255.
+        quality: int32 scalar from 0 to 100.
+    """
     image = to_dtype(image, tf.uint8)
     encoded = tf.raw_ops.EncodeJpegVariableQuality(images=image, quality=quality)
     return tf.io.decode_jpeg(encoded, channels=3)
@@ -110,7 +143,25 @@ def compressed(image, quality):
 
 @dataclasses.dataclass(eq=False)
 class Blur(Augmentation):
-    """Blurs the image with a Gaussian of random `sigma`, in pixels."""
+    """Blurs the image with a Gaussian of random width. Boxes do not change.
+
+    Args:
+        sigma: pair of floats, at least 0.001, the smallest and the largest standard
+            deviation of the Gaussian in pixels.
+
+    Raises:
+        ValueError: If a number is out of range.
+
+    Example:
+        >>> import numpy as np
+        >>> import effdet_keras as ek
+        >>> image = np.zeros((9, 9, 3), "uint8")
+        >>> image[4, 4] = 255
+        >>> example = {"image": image, "boxes": np.zeros((0, 4)), "labels": np.zeros(0)}
+        >>> blurred = ek.augment.Blur(sigma=(1.0, 1.0))(example, seed=[0, 1])
+        >>> blurred["image"].numpy()[4, 2:7, 0].tolist()
+        [6, 25, 41, 25, 6]
+    """
 
     keeps_masks = True
 
@@ -122,29 +173,54 @@ class Blur(Augmentation):
         radius = math.ceil(3.0 * self.sigma[1])
         steps = tf.range(-radius, radius + 1, dtype=tf.float32)
         weights = tf.nn.softmax(-tf.square(steps / sigma) / 2.0)
-        # Down, then across: a Gaussian is a product of the two.
+        # Vertically, then horizontally: a Gaussian is the product of the two.
         for shape in ([-1, 1, 1, 1], [1, -1, 1, 1]):
             pixels = _weighted_mean(pixels, tf.reshape(weights, shape))
         return {**example, "image": pixels[0]}
 
 
 def _weighted_mean(pixels, weights):
-    """The mean of neighbors `[1, H, W, 3]`, of those inside the image."""
+    """Returns weighted means over the neighbors inside the image, `[1, H, W, 3]`."""
     one, channels = [1, 1, 1, 1], [1, 1, 3, 1]
     total = tf.nn.depthwise_conv2d(pixels, tf.tile(weights, channels), one, "SAME")
-    # Along the other axis all sums are alike: a line of ones is enough.
+    # The sum of weights is constant along the other axis: one line of ones is enough.
     is_down = weights.shape[1] == 1
     line = pixels[:, :, :1, :1] if is_down else pixels[:, :1, :, :1]
     inside = tf.nn.depthwise_conv2d(tf.ones_like(line), weights, one, "SAME")
     return total / inside
 
 
-# --- Parts of the image under one color.
+# --- Augmentations that hide parts of the image under one color.
 
 
 @dataclasses.dataclass(eq=False)
 class CutOut(Augmentation):
-    """Hides random rectangles (https://arxiv.org/abs/1708.04552) of sides of `size`."""
+    """Hides random rectangles of the image under one color.
+
+    After DeVries and Taylor, "Improved Regularization of Convolutional Neural Networks
+    with Cutout" (https://arxiv.org/abs/1708.04552). Boxes that are hidden nearly
+    completely are dropped.
+
+    Args:
+        count: int, at least 1, the number of rectangles.
+        size: pair of floats in [0, 1], the smallest and the largest side of a
+            rectangle, relative to the image's side.
+        fill: float in [0, 255], the color of the rectangles.
+        min_visibility: float in [0, 1]. A box is dropped if less than this share of its
+            area stays visible. Where rectangles overlap, the overlap counts twice.
+
+    Raises:
+        ValueError: If a number is out of range.
+
+    Example:
+        >>> import numpy as np
+        >>> import effdet_keras as ek
+        >>> example = {"image": np.zeros((20, 20, 3), "uint8"),
+        ...     "boxes": np.zeros((0, 4)), "labels": np.zeros(0)}
+        >>> cut_out = ek.augment.CutOut(1, size=(0.5, 0.5))
+        >>> int((cut_out(example, seed=[0, 1])["image"].numpy()[..., 0] == 128).sum())
+        100
+    """
 
     keeps_masks = True
 
@@ -166,7 +242,7 @@ class CutOut(Augmentation):
         start = tf.maximum(boxes[:, None, :2], holes[:, :2])
         end = tf.minimum(boxes[:, None, 2:], holes[:, 2:])
         hidden = tf.reduce_prod(tf.maximum(end - start, 0.0), axis=2)  # [n, count]
-        # Where rectangles overlap, they hide less than this sum.
+        # Overlapping rectangles hide less than this sum.
         left = areas(boxes) - tf.reduce_sum(hidden, axis=1)
         enough = left >= self.min_visibility * areas(boxes)
         return {
@@ -177,14 +253,19 @@ class CutOut(Augmentation):
 
 
 def fill_rectangle(image, rectangle, fill):
-    """Paints a rectangle, as of `rectangle_mask`, of an image `[H, W, 3]`."""
+    """Fills a rectangle, see `rectangle_mask`, of an image `[H, W, 3]`."""
     image = tf.convert_to_tensor(image)
     inside = rectangle_mask(tf.shape(image), rectangle)[..., None]
     return tf.where(inside, tf.cast(fill, image.dtype), image)
 
 
 def rectangle_mask(shape, rectangle):
-    """Which pixels lie in a rectangle, four int32 scalars `yxyx`: bool `[H, W]`."""
+    """Returns which pixels lie in a rectangle, bool `[H, W]`.
+
+    Args:
+        shape: ints, `[H, W, ...]`.
+        rectangle: four int32 scalars, `yxyx` in pixels; the last two are excluded.
+    """
     y0, x0, y1, x1 = rectangle
     rows, columns = tf.range(shape[0]), tf.range(shape[1])
     in_rows = (rows >= y0) & (rows < y1)
@@ -194,10 +275,29 @@ def rectangle_mask(shape, rectangle):
 
 @dataclasses.dataclass(eq=False)
 class GridMask(Augmentation):
-    """Hides the squares of a regular grid (https://arxiv.org/abs/2001.04086).
+    """Hides the squares of a regular grid under one color.
 
-    The grid is turned by up to `degrees`; its random `period` is a share of the image's
-    short side, and a hidden square has sides of `1 - ratio` of it.
+    After Chen et al., "GridMask Data Augmentation" (https://arxiv.org/abs/2001.04086).
+    The grid has a random period, angle and offset. Boxes do not change.
+
+    Args:
+        ratio: float in (0, 1). The side of a hidden square is `1 - ratio` periods.
+        period: pair of floats, at least 0.001, the smallest and the largest period,
+            relative to the short side of the image. A period has at least 2 pixels.
+        degrees: float in [0, 180], the largest angle of the grid, in both directions.
+        fill: float in [0, 255], the color of the squares.
+
+    Raises:
+        ValueError: If a number is out of range.
+
+    Example:
+        >>> import numpy as np
+        >>> import effdet_keras as ek
+        >>> example = {"image": np.zeros((20, 20, 3), "uint8"),
+        ...     "boxes": np.zeros((0, 4)), "labels": np.zeros(0)}
+        >>> grid = ek.augment.GridMask(0.5, period=(0.5, 0.5), degrees=0.0)
+        >>> int((grid(example, seed=[0, 1])["image"].numpy()[..., 0] == 128).sum())
+        100
     """
 
     keeps_masks = True

@@ -1,1 +1,1 @@
-"""What is wrong with a dataset: `check`, its report, and `effdet-keras inspect`."""
+"""Finds the problems of a dataset: `check`, its report, and `effdet-keras inspect`."""

@@ -1,4 +1,4 @@
-"""How well anchors cover the boxes of a dataset, and which would fit them better."""
+"""Measures how well anchors cover the boxes of a dataset, and fits better anchors."""
 
 from __future__ import annotations
 
@@ -20,21 +20,29 @@ from effdet_keras.data.dataset import count_of
 from effdet_keras.network.anchors import anchors_of, best_anchor_iou
 from effdet_keras.network.config import EfficientDetConfig
 
-COVERED = 0.5  # IoU from which an anchor is trained on a box: matching's threshold
-_SMALL, _LARGE = 32**2, 96**2  # square pixels: COCO's borders
+COVERED = 0.5  # IoU from which an anchor is matched to a box in training
+_SMALL, _LARGE = 32**2, 96**2  # square pixels: COCO's limits of "small" and "large"
 
 
 class Coverage(NamedTuple):
-    """The share of boxes that have a good anchor, over one range of sizes."""
+    """The share of boxes that have a good anchor, in one range of box sizes."""
 
     size: str  # "all", "small", "medium" or "large"
     num_boxes: int
-    share: float  # of boxes whose best anchor has an IoU of 0.5 or more; NaN of none
-    mean_iou: float  # of each box with its best anchor
+    share: float  # share of boxes with an IoU of 0.5 or more; NaN without boxes
+    mean_iou: float  # mean IoU of each box and its best anchor; NaN without boxes
 
 
 def measure_coverage(boxes, config):
-    """Measures how many boxes, `[n, 4]`, have an anchor that is trained on them."""
+    """Measures how many boxes have an anchor that is matched to them.
+
+    Args:
+        boxes: floats `[n, 4]`, `yxyx` in pixels of the network's input.
+        config: `EfficientDetConfig` with the anchors.
+
+    Returns:
+        Tuple of four `Coverage`s: all, small, medium and large boxes.
+    """
     fit = best_anchor_iou(boxes, config)
     areas = np.prod(boxes[:, 2:] - boxes[:, :2], axis=1)
     coverages = []
@@ -52,31 +60,49 @@ def measure_coverage(boxes, config):
 
 
 def anchor_sides(config):
-    """The different sides of all anchors, float32 `[k, (h, w)]` in pixels."""
+    """Returns the distinct sizes of all anchors, float32 `[k, (h, w)]` in pixels."""
     anchors = anchors_of(config)
     return np.unique((anchors[:, 2:] - anchors[:, :2]).round(1), axis=0)
 
 
-# --- What anchors that are fitted to a dataset would gain, and the lines to use them.
+# --- The gain of anchors that are fitted to a dataset, and the lines to use them.
 
 
 @dataclasses.dataclass(frozen=True)
 class AnchorFit:
-    """Anchors that fit the boxes of a dataset, and those of a model, as a table."""
+    """The result of `fit_anchors`, which `print` shows as a table.
+
+    Attributes:
+        config: `EfficientDetConfig` with the model's own anchors.
+        fitted: `EfficientDetConfig` with the fitted anchors, equal to `config` if no
+            anchors fit better.
+        before: tuple of four `Coverage`s with the model's own anchors.
+        after: tuple of four `Coverage`s with the fitted anchors.
+        class_means: pair of floats, the mean IoU of a box and its best anchor, averaged
+            over the classes, before and after.
+    """
 
     config: EfficientDetConfig
-    fitted: EfficientDetConfig  # equal to `config` where no anchors fit better
+    fitted: EfficientDetConfig
     before: tuple[Coverage, ...]
     after: tuple[Coverage, ...]
-    class_means: tuple[float, float]  # of the IoU, before and after
+    class_means: tuple[float, float]
 
     @property
     def is_better(self) -> bool:
-        """Whether other anchors fit better than the model's own."""
+        """Whether the fitted anchors are better than the model's own."""
         return self.fitted != self.config
 
     def how_to_use(self, data: str | os.PathLike[str] = "DATA") -> str:
-        """The lines that make and train a model with the fitted anchors on `data`."""
+        """Returns the lines that make and train a model with the fitted anchors.
+
+        Args:
+            data: str or path of the dataset, for the command line.
+
+        Returns:
+            Str, or a sentence that advises to keep the model's anchors if no others
+            are better.
+        """
         if not self.is_better:
             return "No anchors are better by 0.01 in mean IoU: keep those of the model."
         ratios = np.asarray(self.fitted.aspect_ratios, float).tolist()
@@ -122,20 +148,21 @@ class AnchorFit:
 
 
 def fit_anchors(dataset: Any, config: EfficientDetConfig) -> AnchorFit:
-    """Fits scale and aspect ratios of anchors to a dataset, and measures the gain.
+    """Fits the scale and aspect ratios of anchors to a dataset, and measures the gain.
 
-    Boxes are letterboxed to `config.image_size`. Tried are scales from 1.5 to 6, each
+    Boxes are letterboxed to `config.image_size`. Scales from 1.5 to 6 are tried, each
     with the config's own aspect ratios and with the 10 %, 50 % and 90 % quantiles of
-    the boxes' own. Others than the config's are taken if they raise the mean IoU of a
-    box and its best anchor, averaged over the classes as AP is, by 0.01 or more.
+    the boxes' aspect ratios. New anchors replace the config's own if they raise the
+    mean IoU of a box and its best anchor, averaged over the classes like AP, by more
+    than 0.01.
 
     Args:
-        dataset: `DetectionDataset`, what is trained on.
+        dataset: `DetectionDataset` to train on.
         config: `EfficientDetConfig`, such as `model.config`.
 
     Returns:
-        `AnchorFit`: `print` shows the model's own anchors and the fitted ones as a
-        table, and `how_to_use()` gives the lines that train with them.
+        `AnchorFit`. `print` shows the model's own anchors and the fitted ones as a
+        table, and `how_to_use()` returns the lines that train with them.
 
     Raises:
         ValueError: If the dataset has no boxes to train on.

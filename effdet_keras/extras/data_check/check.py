@@ -1,4 +1,4 @@
-"""`check`: finds what is wrong with a dataset before training does."""
+"""`check`: finds the problems of a dataset before training meets them."""
 
 from __future__ import annotations
 
@@ -49,19 +49,21 @@ from effdet_keras.network.config import EfficientDetConfig
 
 @dataclasses.dataclass(frozen=True)
 class CheckReport:
-    """What `check` found. `print(report)` shows it, `save` writes it with images.
+    """The result of `check`: `print(report)` shows it, `save` writes it with images.
 
     Attributes:
         dataset: the `DetectionDataset` that was checked.
         problems: tuple of `Problem`, errors first.
-        config: the `EfficientDetConfig` that boxes were measured on, or None.
-        coverage: tuple of four, each with `size` ("all", "small", "medium", "large"),
-            `num_boxes`, the `share` of them that has an anchor with an IoU of 0.5, and
-            the `mean_iou` of a box and its best anchor. Empty without a config.
-        hashes: `ImageHashes` of the images, by which near-duplicates were found; None
-            where the images were not read.
-        shared: tuple of `SharedLookAlike`: images that nearly are some of an earlier
-            split, where several splits were checked.
+        config: the `EfficientDetConfig` with whose input and anchors the boxes were
+            measured, or None.
+        coverage: tuple of four `Coverage`s, each with `size` ("all", "small", "medium"
+            or "large"), `num_boxes`, the `share` of these boxes that has an anchor with
+            an IoU of 0.5 or more, and the `mean_iou` of each box and its best anchor.
+            Empty without a config.
+        hashes: `ImageHashes` of the images, by which near-duplicates were found, or
+            None if the images were not decoded.
+        shared: tuple of `SharedLookAlike`, images that nearly equal an image of an
+            earlier split. Empty unless several splits were checked.
     """
 
     dataset: DetectionDataset
@@ -77,19 +79,22 @@ class CheckReport:
         return all(problem.severity is not Severity.ERROR for problem in self.problems)
 
     def by_kind(self) -> dict[str, list[Problem]]:
-        """Each kind and its problems, errors first."""
+        """Returns a dict from kind to the list of its problems, errors first."""
         groups = {}
         for problem in self.problems:
             groups.setdefault(problem.kind, []).append(problem)
         return groups
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Writes one HTML file that holds everything, with sample images.
+        """Writes the whole report with sample images to one HTML file.
 
-        An existing file is replaced, once the new one is whole.
+        An existing file is replaced as soon as the new one is complete.
+
+        Args:
+            path: str or path of the file.
 
         Raises:
-            OSError: If it cannot be written.
+            OSError: If the file cannot be written.
         """
         write_text(path, html_of({"": self}))
 
@@ -108,28 +113,35 @@ def check(
     unlabelled: str | None = None,
     reader_options: Mapping[str, Any] | None = None,
 ) -> CheckReport:
-    """Looks for everything in a dataset that could stop or spoil a training.
+    """Finds problems of a dataset that could stop a training or make its result worse.
 
     Reads every image as training does. Each problem names its file, and the report says
-    what training does about it. Found are images that are missing, broken, turned,
-    duplicated, or of another size than annotated; boxes that are empty, outside of
-    their image, duplicated, tiny, or seem to have another format; labels without a
-    class, and classes without a box. It also measures how many boxes have an anchor
-    with an IoU of 0.5. Images that look alike are named as near-duplicates, by a hash
-    of their pixels. It does not notice damaged pixels of a JPEG file that can still
-    be decoded to its end.
+    how training handles it. `check` finds
+
+    - images that are missing, broken, rotated by EXIF data, duplicated, or of another
+      size than annotated;
+    - near-duplicates, which are images that look alike by a hash of their pixels;
+    - boxes that are empty, outside of their image, duplicated or tiny, or that seem to
+      have another box format;
+    - labels without a class, and classes without a box.
+
+    It also measures how many boxes have an anchor with an IoU of 0.5 or more. It does
+    not notice damaged pixels in a JPEG file that can still be decoded to its end.
 
     Args:
         dataset: `DetectionDataset`, or the path of a dataset, as for `load`.
-        split, format: of the path, as for `load`, where there are several.
-        model: name of a model, or `EfficientDetConfig`. Boxes are measured on its input
-            and its anchors. None leaves that out.
+        split, format: as for `load`, for a path with several splits or formats.
+        model: str, the name of a model, or `EfficientDetConfig`. Boxes are measured
+            with its input size and its anchors. None leaves that out.
         image_size: int or `(height, width)` of the network's input in pixels. None
-            takes the one that `effdet-keras train` fits to the boxes of a model by its
-            name, and that of a configuration.
-        decode: whether to read images to their end. False reads only their headers,
-            which is faster and does not find files that are cut off.
-        unlabelled, reader_options: of the path, as for `load`.
+            takes the size of a configuration. For the name of a model, None takes the
+            size that `effdet-keras train` fits to the boxes.
+        decode: bool, whether to decode the images. False reads only their headers,
+            which is faster, but does not find truncated files and near-duplicates.
+        unlabelled, reader_options: as for `load`, for a path.
+
+    Returns:
+        `CheckReport`.
 
     Raises:
         FileNotFoundError: If there is nothing at the path.
@@ -149,7 +161,7 @@ def check(
     """
     config_of = _config_of(model, image_size)
     if isinstance(dataset, str | os.PathLike):
-        # The report says what warnings do, and more.
+        # The report has the content of the warnings, and more.
         with warnings.catch_warnings(action="ignore"):
             options = {"format": format, "unlabelled": unlabelled}
             options["reader_options"] = reader_options
@@ -159,7 +171,7 @@ def check(
 
 
 def _config_of(model, image_size):
-    """A function from the dataset to train on to the configuration of a model."""
+    """Returns a function that gives the model's config for a training dataset."""
     config = EfficientDetConfig.from_name(model) if isinstance(model, str) else model
     if image_size is not None:
         config = config.replace(image_size=image_size)
@@ -174,7 +186,7 @@ def _config_of(model, image_size):
 
 
 def _check(dataset, config, decode):
-    """The report of a dataset, and the fingerprint of each of its images."""
+    """Returns the report of a dataset, and a list of its images' fingerprints."""
     of_images, fingerprints = find_in_images(dataset.records, decode=decode)
     problems = [*dataset.problems, *of_images]
     hashes = hash_images(dataset.records) if decode else None
@@ -200,16 +212,18 @@ def check_splits(
     unlabelled: str | None = None,
     reader_options: Mapping[str, Any] | None = None,
 ) -> dict[str, CheckReport]:
-    """Checks every split of a dataset, and whether they share images.
+    """Checks every split of a dataset, and whether the splits share images.
 
     Args:
-        path, format, model, image_size, decode, unlabelled, reader_options: as for
-            `check`.
+        path: str or path of a dataset, as for `load`.
+        format, model, image_size, decode, unlabelled, reader_options: as for `check`.
+            If `image_size` is fitted, it is fitted to the training split and used for
+            all splits.
 
     Returns:
-        Dict from split name to `CheckReport`. An image that is in two splits is
-        reported as a "shared image" of the later one, and an image that looks like one
-        of an earlier split as a "shared near-duplicate".
+        Dict from split name to `CheckReport`. If two splits have the same image, the
+        later one reports a "shared image". If an image looks like one of an earlier
+        split, it is reported as a "shared near-duplicate".
 
     Raises:
         ValueError, OSError: As `check` does.
@@ -243,7 +257,7 @@ def check_splits(
         shared = _find_shared_files(datasets)
     reports = {}
     for name, (report, _) in checked.items():
-        # Those of `load_splits` are among the shared images that are listed here.
+        # `load_splits` found some of these shared images already.
         own = [p for p in report.problems if p.kind != "shared images"]
         problems = [*own, *shared[name]]
         if len(datasets) > 1 and role_of_split(name) in _EVALUATED:
@@ -254,7 +268,7 @@ def check_splits(
 
 
 def _with_shared_look_alikes(reports):
-    """The reports of splits, with what looks like an image of an earlier split."""
+    """Returns the reports with images that look like those of an earlier split."""
     datasets = {name: report.dataset for name, report in reports.items()}
     hashes = {name: report.hashes for name, report in reports.items()}
     copies = {
@@ -274,7 +288,7 @@ _EVALUATED = ("validation", "test")  # roles of splits that no run trains on
 
 
 def _as_evaluated(problem):
-    """The problem of a split that is evaluated on: one without boxes does no harm."""
+    """Returns a problem as that of an evaluation split, which may have no boxes."""
     if problem.kind != "nothing to train on":
         return problem
     return dataclasses.replace(problem, kind="nothing to evaluate on")
@@ -285,16 +299,21 @@ def _sorted(problems):
     return tuple(sorted(problems, key=lambda problem: kinds.index(problem.kind)))
 
 
-# --- What can be wrong with the image files of a dataset.
+# --- Problems of the image files of a dataset.
 
 
 def find_in_images(records, *, decode=True):
-    """Finds images that are missing, broken, turned, of another size, or duplicates.
+    """Finds images that are missing, broken, rotated, of another size, or duplicates.
+
+    Args:
+        records: sequence of `Record`.
+        decode: bool, whether to decode the images, not only their headers.
 
     Returns:
-        The problems, and for each image a fingerprint that equal ones share, or None.
+        List of `Problem`; and a list of one fingerprint per image, which equal images
+        share, or None for an image that cannot be read.
     """
-    # Pillow warns of odd metadata, without naming the file.
+    # Pillow warns of odd metadata, but does not name the file.
     with (
         warnings.catch_warnings(action="ignore"),
         concurrent.futures.ThreadPoolExecutor() as pool,
@@ -314,7 +333,7 @@ def find_in_images(records, *, decode=True):
 
 
 def _find_shared_images(datasets, fingerprints):
-    """Finds images of a split that an earlier split has as well, by their bytes."""
+    """Finds images that an earlier split has as well, by their fingerprints."""
     found, first = {}, {}
     for split, dataset in datasets.items():
         found[split], own = [], {}
@@ -324,12 +343,12 @@ def _find_shared_images(datasets, fingerprints):
                 found[split].append(_problem_of(record, "shared image", detail))
             elif fingerprint is not None:
                 own.setdefault(fingerprint, (split, record.name))
-        first |= own  # duplicates inside one split are found by `find_in_images`
+        first |= own  # `find_in_images` finds duplicates inside one split
     return found
 
 
 def _find_shared_files(datasets):
-    """Finds images of a split that are files, or copies of files, of an earlier one."""
+    """Finds images whose file is, or is a copy of, a file of an earlier split."""
     found, earlier = {}, []
     for split, dataset in datasets.items():
         first = {}
@@ -349,7 +368,7 @@ def _find_shared_files(datasets):
 
 
 def _look_at(record, decode):
-    """`(Problem or None, fingerprint or None)` of one image."""
+    """Returns the problem of one image or None, and its fingerprint or None."""
     image = record.image
     if isinstance(image, np.ndarray):
         return None, (image.shape, _hash(np.ascontiguousarray(image)))
@@ -367,7 +386,7 @@ def _look_at(record, decode):
     except FileNotFoundError:
         return _problem_of(record, "missing image", f"no file {place!r}"), None
     except Exception as error:  # a broken file makes Pillow raise almost anything
-        error = error.__cause__ or error  # what Pillow says, without our words
+        error = error.__cause__ or error  # Pillow's own error, not ours
         reason = str(error) or type(error).__name__
         if isinstance(error, UnidentifiedImageError):
             reason = "not an image format that Pillow knows"
@@ -399,20 +418,20 @@ def _problem_of(record, kind, detail):
     return Problem(kind, record.name, detail, (record.image_id,))
 
 
-# --- What can be wrong with the boxes and labels of a dataset.
+# --- Problems of the boxes and labels of a dataset.
 
-_ROUNDING = 0.5  # pixels that a box may reach out of its image
-_TWIN_IOU = 0.9  # of two boxes of one class: drawn twice
-_IMBALANCE = 10.0  # times as many boxes
-_TINY = 4.0  # pixels of the shorter side on the network's input; stride 8 is the finest
+_ROUNDING = 0.5  # pixels by which a box may exceed its image
+_TWIN_IOU = 0.9  # two boxes of a class with this IoU or more are one box drawn twice
+_IMBALANCE = 10.0  # times as many boxes in the most frequent class
+_TINY = 4.0  # input pixels of the shorter side; the finest level has stride 8
 
 
 class _Table(NamedTuple):
     """All boxes of a dataset, one per row, and the record of each."""
 
     records: tuple
-    owner: np.ndarray  # [n]
-    sizes: np.ndarray  # [n, 2], (height, width) of its image
+    owner: np.ndarray  # [n], the index of the record
+    sizes: np.ndarray  # [n, 2], (height, width) of the image
     boxes_xywh: np.ndarray  # [n, 4]
     labels: np.ndarray  # [n]
 
@@ -473,7 +492,7 @@ def _find_labels_and_ids(table, num_classes):
 
 
 def _find_twins_of_boxes(records):
-    """Pairs of boxes of the same class that nearly coincide in an image."""
+    """Yields a problem for each box that nearly coincides with one of its class."""
     for record in records:
         if len(set(record.labels.tolist())) == len(record.labels):
             continue
@@ -481,15 +500,15 @@ def _find_twins_of_boxes(records):
         rows = np.flatnonzero(usable & ~record.is_crowd)
         iou = box_ops.pairwise_iou(boxes[rows], boxes[rows])
         same = record.labels[rows][:, None] == record.labels[rows]
-        # Each second box once, however many it coincides with.
+        # Each repeated box once, no matter with how many others it coincides.
         for second in np.flatnonzero(np.triu(same & (iou >= _TWIN_IOU), 1).any(axis=0)):
             detail = f"{describe_box(record.boxes_xywh[rows[second]])} is there twice"
             yield _problem_of(record, "duplicate box", detail)
 
 
 def _find_classes(counts, class_names):
-    """Classes without boxes, with few, and two of nearly one name."""
-    # One letter may be written as itself, or as a letter and an accent (NFC, NFD).
+    """Yields problems for classes with no or few boxes, or with nearly equal names."""
+    # Unicode has two forms of an accented letter: one or two characters (NFC, NFD).
     plain = [unicodedata.normalize("NFKC", name).casefold() for name in class_names]
     plain = [" ".join(name.split()) for name in plain]
     most = counts.argmax()
