@@ -1,4 +1,4 @@
-"""`effdet-keras inspect`: what is wrong with a dataset."""
+"""`effdet-keras inspect`: reports the problems of a dataset."""
 
 from __future__ import annotations
 
@@ -166,9 +166,13 @@ def run(
     decode: bool = True,
     overwrite: bool = False,
 ) -> int:
-    """Prints what is wrong with a dataset; returns 1 if there are errors, else 0.
+    """Prints the problems of a dataset, and returns the exit status of the command.
 
-    With `strict` it returns 1 for warnings as well.
+    The arguments are those of the command, see `add_arguments`.
+
+    Returns:
+        int, 1 if there are errors, or warnings with `strict`; else 0. With `suspects`,
+        always 0.
     """
     if suspects is not None or judged is not None:
         keras.require("`effdet-keras inspect --suspects`")

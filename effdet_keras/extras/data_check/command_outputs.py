@@ -1,4 +1,4 @@
-"""What `effdet-keras inspect` prints and writes besides JSON."""
+"""The text, HTML file and images that `effdet-keras inspect` outputs besides JSON."""
 
 from __future__ import annotations
 
@@ -17,25 +17,25 @@ from effdet_keras.images import image_format_of
 
 
 def check_paths(data, split, html, augmented, out, overwrite):
-    """The paths to write the page and the images to, which are checked; or None."""
+    """Returns the checked paths of the HTML file and of the images, or None."""
     html = None if html is None else local_path(html, "`html`")
     out = None if augmented is None else local_path(out, "`out`")
     if out is not None:
         image_format_of(out, "`--out`")
     check_outputs([html, out], [data], overwrite=True)
-    # Of several splits, none of which is asked for, the images have other names.
+    # Without `split` there may be several images, which get other names.
     check_outputs([html, out if split else None], overwrite=overwrite)
     return html, out
 
 
 def named_augmentations(names):
-    """The augmentations of the names that were given, in their order."""
+    """Returns the augmentations with these comma-separated names, in that order."""
     names = [name.strip() for name in (names or "").split(",")]
     return [augment.augmentation_of(name) for name in names if name]
 
 
 def print_and_draw(data, reports, html, augmentations, out, anchors, overwrite):
-    """Prints the reports, and writes the page and the images that were asked for."""
+    """Prints the reports, and writes the HTML file and the images on request."""
     for name, report in reports.items():
         print(f"\n== {name} ==\n{report}")
     images = dict.fromkeys(reports, out) if out is not None else {}
@@ -58,12 +58,12 @@ def print_and_draw(data, reports, html, augmentations, out, anchors, overwrite):
         with atomic_write(path) as partial:
             Image.fromarray(grid).save(partial, image_format_of(path, "`--out`"))
         print(f"Images as training sees them: {path}")
-    if anchors:  # last: it is an error where nothing has boxes
+    if anchors:  # last, because it raises an error if there are no boxes
         _print_anchors(data, reports)
 
 
 def _print_anchors(data, reports):
-    """Prints anchors fitted to what is trained on, or else to all that has boxes."""
+    """Prints anchors fitted to the training splits, or to all splits if none is one."""
     names = [name for name in reports if role_of_split(name) == "train"]
     chosen = {name: reports[name] for name in names or reports}
     with_boxes = {

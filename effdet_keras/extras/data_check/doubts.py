@@ -1,16 +1,17 @@
-"""How likely annotations are wrong, by how often such detections are right elsewhere.
+"""Estimates the probability that annotations are wrong, from detections that disagree.
 
-A detection that disagrees with the annotations says something only if detections like
-it usually agree with them. That share is counted over all images, by score, as a curve
-that rises (isotonic regression): `a`. A share `p` of the annotations is taken to be
-wrong, so `r = a / (1 - p)` of these detections are right, and of one that disagrees the
-annotation is wrong with the probability
+A detection that disagrees with the annotations is evidence only if detections like it
+usually agree with them. Let `a` be the share of detections that agree, counted over all
+images as a function of the score that never falls (isotonic regression). Assume that a
+share `p` of the annotations is wrong. Then a share `r = a / (1 - p)` of these
+detections is right. If a detection disagrees with an annotation, the annotation is
+wrong with the probability
 
     r p / (r p + 1 - r)
 
-This is how a classifier is learned from labels of which some are missing (Elkan and
-Noto, 2008, "Learning Classifiers from Only Positive and Unlabeled Data"). So doubts of
-all kinds have one scale, and a weak detector doubts little.
+This is how a classifier is learned from labels some of which are missing (Elkan and
+Noto, 2008, "Learning Classifiers from Only Positive and Unlabeled Data"). So all kinds
+of suspicions have the same scale, and a weak detector suspects little.
 """
 
 from __future__ import annotations
@@ -24,23 +25,27 @@ from effdet_keras.box_ops import pairwise_iou
 from effdet_keras.evaluate.image_result import NONE, ImageResult, pairwise_share
 from effdet_keras.extras.analysis import Suspect
 
-_WRONG = 0.15  # of the annotations are taken to be missing, misplaced or misnamed
-_SPURIOUS = 0.005  # and of objects that are not there
-_LOWEST_SCORE = 0.1
+# The assumed share of annotations that are missing, misplaced or misnamed.
+_WRONG = 0.15
+_SPURIOUS = 0.005  # the assumed share of annotations of objects that do not exist
+_LOWEST_SCORE = 0.1  # of the detections that are used
 _SAME, _NEAR = 0.5, 0.1  # IoU of two boxes of one object, and of neighbours
-_ONE_PLACE = 0.6  # IoU of detections of which the best alone counts
-_UNSEEN = 2  # detections that are counted as wrong beside those seen: few prove little
+_ONE_PLACE = 0.6  # only the best of detections with this IoU or more counts
+# In each pool, this many further detections count as wrong: few prove little.
+_UNSEEN = 2
 
 
 def find_doubts(results: Sequence[ImageResult]) -> list[Suspect]:
-    """Lists annotations that may be wrong, the most likely ones first.
+    """Lists annotations that may be wrong, the most suspicious ones first.
 
     Args:
-        results: of all images, each by a detector that was not trained on it.
+        results: sequence of `ImageResult`, one per image, each from a detector that was
+            not trained on that image.
 
     Returns:
-        List of `Suspect`, whose `suspicion` is a probability, and whose `kind` is
-        "missing", "loose box" (misplaced), "wrong class" or "unfound".
+        List of `Suspect`. The `suspicion` is the probability that the annotation is
+        wrong. The `kind` is "missing", "loose box" (a misplaced box), "wrong class" or
+        "unfound" (no detection is near).
     """
     matched = [_match(result) for result in results]
     is_placed = [one.iou >= _SAME for one in matched]
@@ -55,34 +60,35 @@ def find_doubts(results: Sequence[ImageResult]) -> list[Suspect]:
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class _Matched:
-    """The detections `[m]` of an image, and the annotation that each is about."""
+    """The `m` detections of an image, and the annotation matched to each."""
 
     result: ImageResult
-    boxes: np.ndarray
-    scores: np.ndarray
-    labels: np.ndarray
-    overlap: np.ndarray  # [m, n], 0 for crowd regions
-    in_crowd: np.ndarray  # [m]
-    truth: np.ndarray  # [m], the annotation, or NONE
-    iou: np.ndarray  # [m], with it
+    boxes: np.ndarray  # [m, 4], yxyx in pixels
+    scores: np.ndarray  # [m]
+    labels: np.ndarray  # [m]
+    overlap: np.ndarray  # [m, n], IoU with each annotation, 0 for crowds
+    in_crowd: np.ndarray  # [m], whether a detection lies in a crowd
+    truth: np.ndarray  # [m], the index of the matched annotation, or NONE
+    iou: np.ndarray  # [m], the IoU with that annotation
 
     def agrees(self):
-        """Whether detection and annotation have one class, `[m]`."""
+        """Returns whether each detection has the class of its annotation, `[m]`."""
         labels = np.append(self.result.truth_labels, NONE)
         return labels[self.truth] == self.labels
 
     def is_near(self):
-        """Whether a detection is near an annotation, or has it, `[n]`."""
+        """Returns whether each annotation has a match or a detection near it, `[n]`."""
         near = (self.overlap >= _NEAR).any(axis=0)
         near[self.truth[self.truth != NONE]] = True
         return near
 
 
 def _match(result):
-    """Pairs detections and annotations, the highest IoU first; neighbours of one class.
+    """Matches detections to annotations, the highest IoU first.
 
-    A detection at the place of an annotation may have another class; one beside it is
-    another object then.
+    A detection and an annotation of the same class match if they are neighbours
+    (IoU 0.1). If their classes differ, they match only at the same place (IoU 0.5);
+    otherwise the detection is another object.
     """
     kept: list[int] = []
     for row in np.flatnonzero(result.scores >= _LOWEST_SCORE):  # best first
@@ -107,15 +113,19 @@ def _match(result):
 
 
 def _rising_share(scores, is_right):
-    """The share of detections that are right as a function of their score.
+    """Returns the share of detections that are right, as a function of their score.
 
-    It never falls: neighbours of which the lower score has the higher share are pooled
-    (isotonic regression).
+    The function never falls: neighbours are pooled if the one with the lower score has
+    the higher share (isotonic regression).
+
+    Args:
+        scores: list of float arrays, the scores of detections.
+        is_right: list of bool arrays, whether each detection is right.
     """
     scores = np.concatenate([np.zeros(0), *scores])
     is_right = np.concatenate([np.zeros(0, bool), *is_right])
     order = np.argsort(scores, kind="stable")
-    pools: list[tuple[float, int]] = []  # how many are right, of how many
+    pools: list[tuple[float, int]] = []  # the number that are right, and the number
     for right in is_right[order].astype(float).tolist():
         count = 1
         while pools and pools[-1][0] * count >= right * pools[-1][1]:
@@ -131,7 +141,10 @@ def _rising_share(scores, is_right):
 
 
 def _share_found(matched):
-    """Of each class how many annotations there are, and how many have a detection."""
+    """Returns, for each label, the number of annotations and of those found.
+
+    An annotation is found if a detection is near it.
+    """
     counts: dict[int, list[int]] = {}
     for one in matched:
         counted = ~one.result.truth_is_crowd
@@ -145,17 +158,17 @@ def _share_found(matched):
 
 
 def _is_wrong(agreement):
-    """The probability that an annotation is wrong with which a detection disagrees."""
+    """Returns the probability that an annotation is wrong if a detection disagrees."""
     right = min(agreement / (1 - _WRONG), 1.0)
     return right * _WRONG / (right * _WRONG + 1 - right)
 
 
 def _doubts_of(one, place, name, found) -> Iterator[Suspect]:
-    """Yields the annotations of an image that may be wrong."""
+    """Yields a `Suspect` for each annotation of an image that may be wrong."""
     result = one.result
 
     def doubt(kind, suspicion, index, row):
-        """The doubt of an annotation and a detection; either may be `NONE`."""
+        """Returns a `Suspect` of an annotation and a detection; one may be `NONE`."""
         truth_box = None if index == NONE else tuple(result.truth_boxes[index].tolist())
         found_box = None if row == NONE else tuple(one.boxes[row].tolist())
         return Suspect(
@@ -183,6 +196,8 @@ def _doubts_of(one, place, name, found) -> Iterator[Suspect]:
             yield doubt("wrong class", _is_wrong(name(score)), index, row)
     for index in np.flatnonzero(~one.is_near() & ~result.truth_is_crowd).tolist():
         count, seen = found[int(result.truth_labels[index])]
-        missed = 1 - (seen + 0.5) / count  # of the others; none is never missed
+        # The share of annotations of this class that have no detection. This annotation
+        # itself counts only by half. The share is never zero.
+        missed = 1 - (seen + 0.5) / count
         suspicion = _SPURIOUS / (_SPURIOUS + (1 - _SPURIOUS) * missed)
         yield doubt("unfound", suspicion, index, NONE)

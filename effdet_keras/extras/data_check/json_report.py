@@ -1,4 +1,4 @@
-"""What `check` found, as JSON: for programs that decide whether data may be used."""
+"""The report of `check` as JSON, for programs that decide whether to use the data."""
 
 from __future__ import annotations
 
@@ -17,12 +17,17 @@ from effdet_keras.errors import printable
 if TYPE_CHECKING:
     from effdet_keras.extras.data_check.check import CheckReport
 
-# Grows by one where a key is renamed or removed; new keys may come without that.
+# Incremented if a key is renamed or removed, but not if a key is added.
 _SCHEMA = 1
 
 
 def exit_status(reports: Mapping[str, CheckReport], *, strict: bool) -> int:
-    """The exit status of the command: 1 for errors, if `strict` for warnings too."""
+    """Returns the exit status: 1 for errors, or with `strict` for warnings, else 0.
+
+    Args:
+        reports: dict from split name to `CheckReport`.
+        strict: bool, whether warnings count as errors.
+    """
     refused = (Severity.ERROR, Severity.WARNING) if strict else (Severity.ERROR,)
     problems = [problem for report in reports.values() for problem in report.problems]
     return int(any(problem.severity in refused for problem in problems))
@@ -31,7 +36,13 @@ def exit_status(reports: Mapping[str, CheckReport], *, strict: bool) -> int:
 def json_of(
     reports: Mapping[str, CheckReport], data: str | os.PathLike[str], *, strict: bool
 ) -> str:
-    """The reports of splits, by their names, as the text of a JSON file."""
+    """Returns reports as the text of a JSON file.
+
+    Args:
+        reports: dict from split name to `CheckReport`.
+        data: str or path of the dataset.
+        strict: bool, whether warnings count as errors.
+    """
     every = [problem for report in reports.values() for problem in report.problems]
     status = exit_status(reports, strict=strict)
     splits = {name: _split(report) for name, report in reports.items()}
@@ -39,7 +50,7 @@ def json_of(
 
 
 def json_of_error(data: str | os.PathLike[str], error: Exception, strict: bool) -> str:
-    """The text of a JSON file for data that cannot be read at all."""
+    """Returns the text of a JSON file for data that cannot be read at all."""
     said = {"type": type(error).__name__, "message": printable(error)}
     return _text(data, strict, 1, counts=_counts([]), splits={}, error=said)
 
@@ -54,7 +65,7 @@ def _text(data, strict, status, **content):
         "exit_status": status,
         **content,
     }
-    # ASCII alone: a terminal or a program may expect any encoding.
+    # ASCII only, because a terminal or a program may expect any encoding.
     return json.dumps(content, indent=2, allow_nan=False) + "\n"
 
 

@@ -1,4 +1,4 @@
-"""Near-duplicates within a split, and of one split in another."""
+"""Finds near-duplicates within a split and between splits."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ from effdet_keras.data.near_duplicates import (
 from effdet_keras.data.problems import Problem
 from effdet_keras.data.record import Record
 
-_NAMED = 3  # members of a group that its problem names
+_NAMED = 3  # the most images of a group that its problem names, besides the first
 
 
 class SharedLookAlike(NamedTuple):
-    """An image that nearly is one of another split."""
+    """An image that nearly equals an image of another split."""
 
     record: Record
     other: Record
     other_split: str
-    bits: int  # of the hashes, that differ
+    bits: int  # how many bits of the hashes differ
 
     @property
     def problem(self) -> Problem:
@@ -40,12 +40,16 @@ class SharedLookAlike(NamedTuple):
 def find_look_alikes(
     dataset: DetectionDataset, hashes: ImageHashes, copies: Collection[int] = ()
 ) -> list[Problem]:
-    """Finds near-duplicates in a dataset: one problem for each group of them.
+    """Finds near-duplicates in a dataset, and returns one problem per group of them.
 
     Args:
         dataset: `DetectionDataset`.
-        hashes: those of its images.
-        copies: image ids that are named already, as copies byte by byte.
+        hashes: `ImageHashes` of its images.
+        copies: collection of int, ids of images that are reported already, as exact
+            copies.
+
+    Returns:
+        List of `Problem`.
     """
     groups, members = near_duplicate_groups(hashes)[:, 0], {}
     for record, group in zip(dataset.records, groups):
@@ -68,13 +72,16 @@ def find_shared_look_alikes(
     hashes: Mapping[str, ImageHashes],
     copies: Mapping[str, Collection[int]],
 ) -> dict[str, list[SharedLookAlike]]:
-    """Finds images of each split that look like one of an earlier split.
+    """Finds the images of each split that look like an image of an earlier split.
 
     Args:
-        datasets: `DetectionDataset`s by split.
-        hashes: those of their images.
-        copies: for each split the ids of images that are named already, as copies byte
-            by byte of an image of an earlier split.
+        datasets: dict from split name to `DetectionDataset`.
+        hashes: dict from split name to the `ImageHashes` of its images.
+        copies: dict from split name to the ids of images that are reported already, as
+            exact copies of an image of an earlier split.
+
+    Returns:
+        Dict from split name to a list of `SharedLookAlike`, at most one per image.
     """
     found, earlier = {}, []
     for split, dataset in datasets.items():
@@ -97,7 +104,10 @@ def find_shared_look_alikes(
 
 
 def _most_alike(hashes, index, others):
-    """The place of the image that is most like one, and the bits that differ."""
+    """Returns the index of the most similar image and the number of differing bits.
+
+    Returns None if no image looks alike.
+    """
     alike = np.flatnonzero(hashes.are_alike_to(index, others))
     if not len(alike):
         return None

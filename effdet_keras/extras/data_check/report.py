@@ -1,4 +1,4 @@
-"""What `check` found, as a text for the terminal and as one HTML file."""
+"""The report of `check`, as text for the terminal and as one HTML file."""
 
 from __future__ import annotations
 
@@ -30,12 +30,12 @@ from effdet_keras.extras.report.pages import (
 from effdet_keras.images import read_image
 from effdet_keras.network.anchors import best_anchor_iou
 
-_SHOWN = 3  # problems named per kind
-_CLASSES = 10  # classes named
+_SHOWN = 3  # the most problems that are named per kind
+_CLASSES = 10  # the most classes that are named
 
 
 def text_of(report):
-    """A report as a text with a few lines per kind of problem."""
+    """Returns a `CheckReport` as text, with a few lines per kind of problem."""
     lines = [repr(report.dataset), *_describe_boxes(report.dataset)]
     paths = _paths_of_namesakes(report.dataset)
     severity = None
@@ -60,7 +60,7 @@ def text_of(report):
 
 
 def _paths_of_namesakes(dataset):
-    """Dict from the id of an image to its path, where others have its file's name."""
+    """Returns a dict from image id to path, for images that share their file name."""
     count = Counter(record.name for record in dataset.records)
     return {
         record.image_id: record.image
@@ -70,13 +70,13 @@ def _paths_of_namesakes(dataset):
 
 
 def _described(problem, paths):
-    """A problem as text, with the paths of images that share their names."""
+    """Returns a problem as text, with the paths of images that share their names."""
     places = [paths[i] for i in problem.image_ids[:_SHOWN] if i in paths]
     return f"{problem} ({', '.join(places)})" if places else str(problem)
 
 
 def _verdict(report):
-    """The last line: whether the dataset is fit for training, and counts."""
+    """Returns the last line: whether the dataset is fit to train on, and counts."""
     counts = Counter(problem.severity for problem in report.problems)
     words = ", ".join(
         f"{counts[severity]:,} {severity.value}{'' if counts[severity] == 1 else 's'}"
@@ -86,7 +86,7 @@ def _verdict(report):
 
 
 def _describe_boxes(dataset):
-    """Lines on objects and classes: how many there are, and how they are spread."""
+    """Returns lines on the numbers of objects per image and of boxes per class."""
     counts = [len(record.labels) for record in dataset.records]
     if not counts:
         return []
@@ -104,7 +104,7 @@ def _describe_boxes(dataset):
 
 
 def _describe_anchors(config):
-    """One line that says which anchors coverage is measured on."""
+    """Returns one line that says with which anchors coverage is measured."""
     height, width = config.image_size
     return (
         f"anchors of {config.name} at {height}x{width}: boxes whose best anchor has "
@@ -112,15 +112,19 @@ def _describe_anchors(config):
     )
 
 
-# --- What `check` found, as one HTML file: no network, no scripts, light and dark.
+# --- The report as one HTML file: no network, no scripts, light and dark.
 
-_SAMPLES = 12  # images shown of the dataset
-_PROBLEM_SAMPLES = 4  # images shown of each kind of problem
-_GROUP_SAMPLES = 3  # of each group of near-duplicates: a row of a wide page
+_SAMPLES = 12  # images of the dataset that are shown
+_PROBLEM_SAMPLES = 4  # images that are shown for each kind of problem
+_GROUP_SAMPLES = 3  # images per group of near-duplicates, one row of a wide page
 
 
 def html_of(reports):
-    """The reports of splits, by their names, as the text of one HTML file."""
+    """Returns reports as the text of one HTML file.
+
+    Args:
+        reports: dict from split name to `CheckReport`.
+    """
     parts = []
     for name, report in reports.items():
         parts += [element("h1", f"Dataset check {name}"), *_dataset_section(report)]
@@ -162,9 +166,10 @@ def _dataset_section(report):
 
 
 def _shown(problems, dataset, by_id, by_name):
-    """Images of the first problems that can be shown, each image once."""
+    """Returns a gallery of the first problems' images, each image once."""
     figures = {}
-    for problem in problems[: 3 * _PROBLEM_SAMPLES]:  # more cannot be shown either
+    # If the images of so many problems cannot be shown, those of others cannot either.
+    for problem in problems[: 3 * _PROBLEM_SAMPLES]:
         if len(figures) >= _PROBLEM_SAMPLES:
             break
         about = [by_id.get(i) for i in problem.image_ids] or [by_name.get(problem.file)]
@@ -179,7 +184,7 @@ def _shown(problems, dataset, by_id, by_name):
 
 
 def _shown_groups(problems, dataset, by_id):
-    """The first images of the first groups of near-duplicates, a row for each group."""
+    """Returns the first images of the first groups of near-duplicates, in rows."""
     rows = []
     for problem in problems[:_PROBLEM_SAMPLES]:
         records = [by_id[i] for i in problem.image_ids[:_GROUP_SAMPLES]]
@@ -191,7 +196,7 @@ def _shown_groups(problems, dataset, by_id):
 
 
 def _shown_pairs(shared, dataset):
-    """The first images that nearly are some of another split, each beside that."""
+    """Returns the first images that look like one of another split, side by side."""
     rows = []
     for one in shared[:_PROBLEM_SAMPLES]:
         other = _figure(one.other, dataset, f"of split {one.other_split!r}")
@@ -200,7 +205,7 @@ def _shown_pairs(shared, dataset):
 
 
 def _figure(record, dataset, detail=""):
-    """One image with its boxes and name; an empty text if it cannot be decoded."""
+    """Returns an image with boxes and name as HTML, or "" if it cannot be decoded."""
     image = record.image
     if not isinstance(image, np.ndarray):
         try:
@@ -214,16 +219,17 @@ def _figure(record, dataset, detail=""):
         np.stack([top, left, top + height, left + width], axis=1),
         record.labels,
         class_names=dataset.class_names,
-        # A small image is enlarged as often as fits: names need room.
+        # A small image is enlarged by a whole factor, because names need room.
         min_side=SHOWN_SIDE // max(image.shape[:2]) * max(image.shape[:2]),
     )
     return figure(image_tag(drawn, record.name), record.name, detail)
 
 
-# --- The charts of a checked dataset: anchor coverage, classes, sides.
+# --- The charts of a checked dataset: anchor coverage, classes, sides of boxes.
 
-_CLASSES_OF_BOX_CHARTS = 30  # bars of the class chart
-_MIN_SIDE = 0.25  # pixels: logarithms of boxes thinner than that would be far off
+_CLASSES_OF_BOX_CHARTS = 30  # the most bars of the class chart
+# Pixels. On the logarithmic axes, thinner boxes would lie far away from all others.
+_MIN_SIDE = 0.25
 
 
 def _box_charts(report):
@@ -236,7 +242,12 @@ def _box_charts(report):
 
 
 def _sides(report):
-    """Sides `[n, (h, w)]`, whether an anchor covers them, and where they are."""
+    """Returns the sides of boxes, `[n, (h, w)]` in pixels, for the chart.
+
+    Returns:
+        The sides; whether an anchor covers each box, bool `[n]`; and a text that says
+        of which image the pixels are, the network's input or the original.
+    """
     records, config = report.dataset.records, report.config
     if config is not None:
         boxes, _ = input_boxes(records, config.image_size)

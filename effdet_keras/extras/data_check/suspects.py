@@ -1,9 +1,10 @@
-"""Annotations that detectors doubt, which were not trained on them.
+"""Finds annotations that are suspicious to detectors that were not trained on them.
 
-A detector that was trained on an annotation learned it, right or wrong. So the images
-are divided into folds, near-duplicates in one, and each is judged by a detector that
-was trained on the others ("out of fold", as confident learning does it: Northcutt et
-al., 2021). Images that the run never saw are judged by the run's own detector.
+A detector that was trained on an annotation has learned it, right or wrong. So the
+images are divided into folds, with near-duplicates in the same fold. Each fold is
+judged by a detector that was trained on the other folds ("out of fold", as in confident
+learning: Northcutt et al., 2021). Images that the run was not trained on are judged by
+the run's own detector.
 """
 
 from __future__ import annotations
@@ -73,34 +74,40 @@ def write_suspects(
     folds: int = 3,
     least_suspicion: float = LEAST_SUSPICION,
 ) -> list[Suspect]:
-    """Writes the images with annotations that detectors doubt, for a labelling tool.
+    """Writes the images with suspicious annotations for a labelling tool.
 
-    In `out` are `images/` and the file of the tool, with the boxes as they should be by
-    the detectors: missing ones added, classes and places changed. `suspects.csv` lists
-    each change, the most suspicious first, and annotations of nothing, which stay in
-    the file: whether there is an object is yours to see.
+    `out` contains `images/` and the tool's file with corrected boxes, as the detectors
+    suggest: missing boxes are added, classes and positions are changed. `suspects.csv`
+    lists each change, the most suspicious first. It also lists annotations near which
+    no detector found an object. These stay in the tool's file, because only a person
+    can tell whether there is an object.
 
     Args:
-        run: folder of a run. Images that it did not train on are judged by its best
-            checkpoint, the others by detectors that are trained as it was: all, where
-            its own data cannot be read any more.
-        data: path of a dataset. What cannot be read of it is left out, with a warning.
-        out: folder to make. It appears once it is complete; the trainings are beside
-            it, in a folder that ends in "_folds".
-        to: "labelstudio", "cvat", "labelme" or "coco".
-        format, unlabelled, reader_options, split: of `data`, as for `load`; None for
-            all splits.
-        folds: int, the number of detectors to train where that is needed.
-        least_suspicion: float from 0 to 1, the lowest probability that an annotation is
-            wrong with which it is listed; see `find_doubts`.
+        run: str or path, the folder of a run. Images that the run was not trained on
+            are judged by its best checkpoint. The others are judged by detectors that
+            are trained with the settings of the run. If the run's own data cannot be
+            read any more, that applies to all images.
+        data: str or path of a dataset. Whatever cannot be read is left out, with a
+            warning.
+        out: str or path, the folder to create. It appears only when it is complete, and
+            not at all if nothing is suspicious. The trainings are in a folder beside
+            it, whose name ends in "_folds".
+        to: "labelstudio", "cvat", "labelme" or "coco", the labelling tool or format.
+        format, unlabelled, reader_options: as for `load`, for `data`.
+        split: str, the split of `data` to judge. None judges all splits.
+        folds: int, at least 2, the number of detectors to train if some are needed.
+        least_suspicion: float in [0, 1]. An annotation is listed if the probability
+            that it is wrong is at least this; see `find_doubts`.
 
     Returns:
         List of `Suspect`, the most suspicious first.
 
     Raises:
-        FileExistsError: If `out` is there.
-        ValueError: If `run` is no folder of a run, or its classes are others.
-        RuntimeError: If the folder of the trainings has those of other images or of
+        FileExistsError: If `out` exists.
+        ValueError: If `run` is not the folder of a run, if its classes differ from
+            those of `data`, if there are fewer images than folds, or if an argument is
+            out of range.
+        RuntimeError: If the folder of the trainings has trainings on other images or of
             another run.
 
     Example:
@@ -155,7 +162,19 @@ run...
 def fold_indices(
     dataset: DetectionDataset, num_folds: int, seed: int
 ) -> list[np.ndarray]:
-    """Indices of the images of each fold; what looks alike is in one."""
+    """Divides images into folds, with images that look alike in the same fold.
+
+    Args:
+        dataset: `DetectionDataset`.
+        num_folds: int, at least 2.
+        seed: int. The same seed gives the same folds.
+
+    Returns:
+        List of `num_folds` int arrays, the indices of the images of each fold.
+
+    Raises:
+        ValueError: If there are fewer images than folds.
+    """
     if len(dataset) < num_folds:
         raise InvalidValueError(
             f"There are {len(dataset)} images for {num_folds} folds: give "
@@ -177,7 +196,7 @@ def fold_indices(
 
 
 class _Judge:
-    """Detections of each image by a detector that was not trained on it."""
+    """Detects objects in each image with a detector that was not trained on it."""
 
     def __init__(self, run, dataset, folder, num_folds):
         self.run, self.dataset = run, dataset
@@ -185,7 +204,7 @@ class _Judge:
         self.configuration = run.read_configuration()
 
     def results(self):
-        """`ImageResult`s of all images, in their order."""
+        """Returns the `ImageResult`s of all readable images, in the order of ids."""
         known = self._trained_on()
         is_known = np.array([_key(r) in known for r in self.dataset.records], bool)
         options = {"batch_size": self._batch_size(), "verbose": False}
@@ -215,7 +234,7 @@ class _Judge:
         return sorted(results, key=lambda result: result.image_id)
 
     def _without_unreadable_images(self, results):
-        """Leaves out the results of images that cannot be read, and names these."""
+        """Leaves out the results of images that cannot be read, and warns of them."""
         record_of = {record.image_id: record for record in self.dataset.records}
         unreadable = {}
         for result in results:
@@ -234,10 +253,10 @@ class _Judge:
         return [result for result in results if result.image_id not in unreadable]
 
     def _begin(self, training_parts):
-        """Notes on what the folds are trained, or finds that it is the same as before.
+        """Records the training images of each fold, or checks that they are the same.
 
-        A finished detector of other folds may have been trained on the images that it
-        is to judge.
+        A finished detector of other folds may have been trained on the very images that
+        it is to judge.
         """
         settings = {n: v for n, v in self._fields().items() if n != "verbose"}
         parts = enumerate(training_parts, start=1)
@@ -259,7 +278,10 @@ class _Judge:
         write_text(path, json.dumps(description, indent=1) + "\n")
 
     def _trained_on(self):
-        """What tells the images of the run's training split."""
+        """Returns the keys of the images that the run was trained on.
+
+        If the run's data is unknown or cannot be read, all images count as such.
+        """
         configuration, records = self.configuration, self.dataset.records
         if configuration.data is not None or configuration.train_file_pattern:
             try:
@@ -271,10 +293,10 @@ class _Judge:
                     f"{first_line(error)}",
                     stacklevel=2,
                 )
-        return {_key(record) for record in records}  # all, to be safe
+        return {_key(record) for record in records}
 
     def _train_fold(self, train, left_out, number):
-        """The detector of a fold; one that is trained already is opened."""
+        """Returns the detector of a fold, trained now or in an earlier call."""
         out = RunFolder(self.folder / f"{number}")
         if out.finished.is_file():
             return EfficientDet.from_archive(out.archive)
@@ -283,7 +305,7 @@ class _Judge:
         return fine_tune(datasets, **options, **self._fields()).model
 
     def _fields(self):
-        """The fields of each training: those of the run but for its data."""
+        """Returns the settings of each training: those of the run, without its data."""
         fields = self.configuration.to_dict()
         for name in ("data", "train_file_pattern", "val_file_pattern", "format"):
             del fields[name]
@@ -296,7 +318,7 @@ class _Judge:
 
 
 def _key(record):
-    """What tells an image from others: its file, or its bytes."""
+    """Returns a key that identifies an image: its file, its place in one, or name."""
     if isinstance(record.image, str):
         return os.path.realpath(record.image)
     return (
@@ -305,7 +327,10 @@ def _key(record):
 
 
 def _write(out, dataset, suspects, to, model):
-    """Writes the images of the suspects, the most suspicious first."""
+    """Writes the images of suspects, the tool's file and the table of suspects.
+
+    The names of the images are in the order of suspicion.
+    """
     by_id = {record.image_id: record for record in dataset.records}
     of_image = defaultdict(list)
     for suspect in suspects:
@@ -317,7 +342,8 @@ def _write(out, dataset, suspects, to, model):
             record = by_id[image_id]
             content, suffix = encode_image(record)
             stem = pathlib.PurePosixPath(record.name.replace("\\", "/")).stem
-            name = f"{place:04d}_{stem}{suffix}"  # the order, also of two of one name
+            # The number gives the order, and tells images of the same name apart.
+            name = f"{place:04d}_{stem}{suffix}"
             (folder / IMAGES / name).write_bytes(content)
             names[image_id] = name
             found, gain = _proposal(record, doubts, dataset), doubts[0].suspicion
@@ -331,7 +357,7 @@ def _write(out, dataset, suspects, to, model):
 
 
 def _proposal(record, suspects, dataset):
-    """The boxes of an image as they should be by the detectors."""
+    """Returns the boxes of an image as the detectors suggest, as `Detections`."""
     annotated = record.boxes_xywh[:, [1, 0, 3, 2]].copy()
     annotated[:, 2:] += annotated[:, :2]
     boxes, labels = annotated.tolist(), record.labels.tolist()
@@ -359,7 +385,7 @@ def _proposal(record, suspects, dataset):
 
 
 def _table(suspects, names, class_names):
-    """The text of suspects.csv."""
+    """Returns the text of suspects.csv."""
 
     def name_of(label):
         return "" if label is None else class_names[label]
