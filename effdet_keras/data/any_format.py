@@ -60,10 +60,10 @@ def load(
     A dataset is also found in a subfolder: up to four levels down, or up to eight if
     nothing above could be a dataset. If there are several datasets, the error names
     each of them. If several formats hold the same images, one format is read, and the
-    printed line says which one and how the others differ. Hidden files and folders, and
-    folders of models, caches and environments, are ignored. An image that is not where
-    the annotation file says is looked for below `path`, by the longest ending of its
-    path that matches exactly one file there.
+    printed line says which one and how the others differ. Hidden files and folders are
+    ignored. Folders of models, caches and environments are searched only if there is no
+    dataset elsewhere. An image that is not where the annotation file says is looked for
+    below `path`, by the longest ending of its path that matches exactly one file there.
 
     Args:
         path: str or path of a file or folder; or its remote address, such as
@@ -212,7 +212,8 @@ def load_train_valid(
 
     The splits are recognized by their names, such as `train2017` and `val2017`. If
     there is no validation split, the training split is divided at random, and a printed
-    line says so. Data without splits is divided as a whole. A test split is never used.
+    line says so. Data without splits is divided as a whole. A test split is not
+    used, unless it is the only split.
 
     Args:
         path, format, class_names, on_error, unlabelled, reader_options: as for `load`.

@@ -222,12 +222,12 @@ class DetectionDataset:
         *,
         groups: GroupsBy = "auto",
     ) -> tuple[DetectionDataset, DetectionDataset]:
-        """Splits the images at random into two datasets, as for train and validation.
+        """Splits the images at random, for example into training and validation.
 
         Images that belong together go to the same part: a model that was trained on
         some frames of a recording knows the other frames, so its AP on them is too
-        high. The split is stratified: as far as possible, each class has the same share
-        of its images in the first part. If no images belong together and a random
+        high. The split is stratified: as far as possible, the first part gets the same
+        share of the images of each class. If no images belong together and a random
         choice already gives each class its share, the split is that random choice. If
         there are groups of images, the method prints how many.
 
@@ -545,10 +545,10 @@ class DetectionDataset:
         top left, and padded. In both cases, images without objects are kept, and
         crowds are left out.
 
-        If an image cannot be read, or its size differs from the annotated size,
-        training uses the next image in its place. Otherwise the image counts as one
-        without objects, with an `image_scale` of 0. At the end of each pass, a line on
-        standard error counts and names such images.
+        An image may be unreadable, or its size may differ from the annotated size. With
+        `training=True`, the next image is used in its place. With `training=False`, it
+        counts as an image without objects, with an `image_scale` of 0. At the end of
+        each pass, a line on standard error counts and names such images.
 
         Args:
             batch_size: int, images per batch, summed over all processes.
@@ -564,8 +564,8 @@ class DetectionDataset:
             target_size: `(height, width)` in pixels, or one int for both, the size that
                 `scale_jitter` multiplies. None means `image_size`.
             augment: `ek.augment.Augmentation`, a function `(example, seed) -> example`,
-                or a list of these; for training only. It changes the original image,
-                before flip and scale jitter. An augmentation of several images, such
+                or a list of these; for training only. It changes the whole image, in
+                its original pixels, before flip and scale jitter. An augmentation of several images, such
                 as `Mosaic`, takes the other images from this dataset.
             pad_value: three numbers from 0 to 255, the RGB color of the padding. The
                 default is the ImageNet mean, which the models' normalization maps to
@@ -575,7 +575,8 @@ class DetectionDataset:
                 each batch to its image with the most boxes. On JAX and on TPUs, None
                 pads further, to a multiple of the most boxes that any image can have
                 (of 512 if that is less), because XLA compiles a step for each number
-                of rows.
+                of rows. In several processes, None means the most boxes that any image
+                can have.
             drop_remainder: bool, whether to leave out a last batch that is not full.
                 None leaves it out only in training, and never if it is the only batch.
             share: `(index, count)` for training in `count` processes: this process
