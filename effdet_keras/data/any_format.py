@@ -212,8 +212,8 @@ def load_train_valid(
 
     The splits are recognized by their names, such as `train2017` and `val2017`. If
     there is no validation split, the training split is divided at random, and a printed
-    line says so. Data without splits is divided as a whole. A test split is not
-    used, unless it is the only split.
+    line says so. Data without splits is divided as a whole. A test split is not used,
+    unless it is the only split.
 
     Args:
         path, format, class_names, on_error, unlabelled, reader_options: as for `load`.

@@ -48,7 +48,7 @@ EVALUATION = ("test", "validation")  # roles of splits
 # A dataset without errors is preferred if it has this share of the boxes and images.
 _MOST = 0.95
 _DOUBTS = ("box columns", "classes without names", "images without txt file")
-_COMPARED = 20  # about how many pairs of images of the same name are compared
+_COMPARED = 20  # the most images, or pairs of images of one name, that are compared
 _LONGEST = 400  # the most characters of a reason in a line
 # A box lies elsewhere if it is off by more than this share of its sides: counting
 # pixels from 1 and rounding move it by less.
@@ -441,7 +441,7 @@ def are_versions(one: Sequence[Record], other: Sequence[Record]) -> bool:
     """Returns whether two lists of records are versions of the same images.
 
     They are if more than half of the images of the smaller list have a namesake in the
-    other one, and more than half of about 20 such pairs look alike.
+    other one, and more than half of up to 20 such pairs look alike.
     """
     by_name = {record.name.rpartition("/")[2]: record for record in one}
     names = (record.name.rpartition("/")[2] for record in other)

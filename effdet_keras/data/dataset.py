@@ -565,8 +565,8 @@ class DetectionDataset:
                 `scale_jitter` multiplies. None means `image_size`.
             augment: `ek.augment.Augmentation`, a function `(example, seed) -> example`,
                 or a list of these; for training only. It changes the whole image, in
-                its original pixels, before flip and scale jitter. An augmentation of several images, such
-                as `Mosaic`, takes the other images from this dataset.
+                its original pixels, before flip and scale jitter. An augmentation of
+                several images, such as `Mosaic`, takes the others from this dataset.
             pad_value: three numbers from 0 to 255, the RGB color of the padding. The
                 default is the ImageNet mean, which the models' normalization maps to
                 zero.

@@ -63,7 +63,7 @@ def find(
     """Finds the dataset that a path stands for.
 
     The dataset is in the folder itself, or in one folder per split. If there is none,
-    or only a split to evaluate on, the folders below are searched as well.
+    or only splits to evaluate on, the folders below are searched as well.
 
     Args:
         path: str or path of a file or folder, a remote address, or a pattern of

@@ -36,7 +36,8 @@ _HALF, _DEVIATIONS = 0.5, 3.0
 _EXPECTED = 0.9
 # A smaller decrease of the statistic does not count: the sums are rounded.
 _NOTHING = 1e-9
-# A group is cut if the smaller part would have less than this share of its images.
+# A group is cut if the smaller part would otherwise have less than this share of the
+# images that it should have.
 _TOO_SMALL = 0.5
 # It is also cut if a part lacks a class and the group has at least this many images
 # of that class.
