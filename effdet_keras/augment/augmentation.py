@@ -94,8 +94,8 @@ class Augmentation:
                 result.
 
         Returns:
-            Dict like the (first) example, with tensors. The image has the dtype of the
-            (first) input image.
+            Dict of tensors with the keys of the example, or of the first one in a list.
+            The image has the dtype of that example's image.
         """
         # AutoGraph is only for users' code: for ours it would just take seconds.
         call = tf.autograph.experimental.do_not_convert(self._call)

@@ -42,7 +42,7 @@ def input_boxes(records, image_size):
         return np.zeros((0, 4)), np.zeros(0, int)
     sizes = np.array([record.image_size for record in records])[owners(records)]
     boxes, _ = clip_boxes_xywh(concat_field(records, "boxes_xywh"), sizes)
-    # The letterbox rounds sizes to pixels, so the factors of both axes may differ.
+    # The letterbox truncates sizes to whole pixels, so both axes have their own factor.
     factors = scaled_size(sizes, image_size) / sizes.astype(np.float32)
     boxes = boxes * np.tile(factors, 2)
     # Clipped to the last pixel, not to the border, as in the training pipeline.

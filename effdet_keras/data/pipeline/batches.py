@@ -490,7 +490,7 @@ def fault_of_values(shape, boxes, labels, num_classes, shape_before, boxes_befor
     return None
 
 
-# --- The order of the images and their seeds, which depend on the epoch alone.
+# --- The order of the images and their seeds in each epoch, independent of the others.
 
 
 class EpochOrder:
@@ -513,7 +513,7 @@ class EpochOrder:
         self._factors = factors
         self.batch_size = batch_size
         self._index, self._count = share
-        self.epochs_trained = 0  # counted on by each call of `fit`
+        self.epochs_trained = 0  # in all calls of `fit` so far
         self.seed = seed
         self._size, self._shuffle = size, shuffle
         self.start_at(0)

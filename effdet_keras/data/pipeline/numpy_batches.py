@@ -148,7 +148,7 @@ class NumPyBatches(keras.utils.PyDataset):
         max_boxes: int | None,
         box_step: int,
     ) -> None:
-        super().__init__(workers=1)  # `_ReadAhead` has the threads
+        super().__init__(workers=1)  # the threads are those of `_threads`
         self.image_reader = load.reader
         self._load, self._order, self._batch_size = load, order, batch_size
         self._drop_remainder = drop_remainder

@@ -125,7 +125,7 @@ def _rising_share(scores, is_right):
     scores = np.concatenate([np.zeros(0), *scores])
     is_right = np.concatenate([np.zeros(0, bool), *is_right])
     order = np.argsort(scores, kind="stable")
-    pools: list[tuple[float, int]] = []  # the number that are right, and the number
+    pools: list[tuple[float, int]] = []  # number right, number of detections
     for right in is_right[order].astype(float).tolist():
         count = 1
         while pools and pools[-1][0] * count >= right * pools[-1][1]:

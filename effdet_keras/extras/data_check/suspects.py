@@ -164,6 +164,8 @@ def fold_indices(
 ) -> list[np.ndarray]:
     """Divides images into folds, with images that look alike in the same fold.
 
+    A group of such images is cut only if it makes a fair division impossible.
+
     Args:
         dataset: `DetectionDataset`.
         num_folds: int, at least 2.
@@ -280,7 +282,7 @@ class _Judge:
     def _trained_on(self):
         """Returns the keys of the images that the run was trained on.
 
-        If the run's data is unknown or cannot be read, all images count as such.
+        To be safe, all images count as such if the run's data is unknown or unreadable.
         """
         configuration, records = self.configuration, self.dataset.records
         if configuration.data is not None or configuration.train_file_pattern:
@@ -318,7 +320,7 @@ class _Judge:
 
 
 def _key(record):
-    """Returns a key that identifies an image: its file, its place in one, or name."""
+    """Returns a key of an image: its file, its part of a larger file, or its name."""
     if isinstance(record.image, str):
         return os.path.realpath(record.image)
     return (
