@@ -30,6 +30,7 @@ from effdet_keras.data.near_duplicates import ImageHashes, hash_images
 from effdet_keras.data.problems import KINDS, Problem, Severity
 from effdet_keras.data.record import clip_boxes_xywh, concat_field, owners, stored_bytes
 from effdet_keras.data.shared_images import shared_images
+from effdet_keras.errors import require
 from effdet_keras.extras.data_check.anchors import Coverage, measure_coverage
 from effdet_keras.extras.data_check.look_alikes import (
     SharedLookAlike,
@@ -145,7 +146,8 @@ def check(
 
     Raises:
         FileNotFoundError: If there is nothing at the path.
-        ValueError: If the path holds no dataset, or the model is unknown.
+        ValueError: If the path holds no dataset, the model is unknown, or `image_size`
+            is given with `model=None`.
 
     Example:
         >>> import numpy as np
@@ -174,6 +176,8 @@ def _config_of(model, image_size):
     """Returns a function that gives the model's config for a training dataset."""
     config = EfficientDetConfig.from_name(model) if isinstance(model, str) else model
     if image_size is not None:
+        rule = "`image_size` is the input size of `model`: name a model as well"
+        require(config is not None, rule, model=model, image_size=image_size)
         config = config.replace(image_size=image_size)
 
     def config_of(dataset):

@@ -94,6 +94,8 @@ def test_nothing_is_wrong_with_a_clean_set(clean):
     assert report.problems == () and report.ok
     assert report.by_kind() == {}
     assert check(clean, model=None, decode=False).problems == ()
+    with pytest.raises(ValueError, match="name a model as well.*image_size=128"):
+        check(clean, model=None, image_size=128)
 
 
 def as_folder(path):
