@@ -1,7 +1,7 @@
-"""Exports of annotation tools: which files are theirs, and what they say.
+"""Functions that the readers of annotation tools share: files, splits and shapes.
 
-The readers of CVAT, LabelMe, VIA, Label Studio, CreateML, Edge Impulse and others share
-this. Boxes and classes are in the file of each tool.
+The readers of CVAT, LabelMe, VIA, Label Studio, CreateML, Edge Impulse and others use
+them. How a tool writes its boxes and classes is in the file of its reader.
 """
 
 from __future__ import annotations
@@ -33,21 +33,29 @@ from effdet_keras.data.formats.dataset_files import (
 from effdet_keras.data.formats.image_paths import ANNOTATION_FOLDERS
 from effdet_keras.errors import InvalidValueError
 
-_HEAD = 1 << 16  # bytes of a file that show which tool wrote it
-_SAMPLE = 100  # files of a large folder that show whether a tool wrote some of them
+_HEAD = 1 << 16  # bytes at the start of a file that show which tool wrote it
+_SAMPLE = 100  # files of a large folder that are checked for a tool
 
 
 def head_of(path: Any, size: int = _HEAD) -> bytes:
-    """The first bytes of a file, without blanks before them."""
+    """Returns the first bytes of a file, without a byte order mark and blanks."""
     with open(local_copy(path), "rb") as file:
         return file.read(size).removeprefix(b"\xef\xbb\xbf").lstrip()
 
 
 def read_json(path: Any, reader: str) -> Any:
-    """What a json file holds."""
+    """Returns the content of a json file.
+
+    Args:
+        path: path of the file.
+        reader: name of the public function, for the error.
+
+    Raises:
+        ValueError: If the file is not valid json.
+    """
     copy = local_copy(path)
     with dropping_unreadable_copy(copy):
-        try:  # `json` finds out which UTF it is
+        try:  # `json.loads` detects UTF-8, UTF-16 and UTF-32
             return json.loads(copy.read_bytes().removeprefix(b"\xef\xbb\xbf"))
         except ValueError as error:
             raise InvalidValueError(
@@ -57,7 +65,18 @@ def read_json(path: Any, reader: str) -> Any:
 
 
 def read_json_lines(path: Any, reader: str) -> list[tuple[int, Any]]:
-    """The number of each line that is not blank, and the json in it."""
+    """Returns the number and the json content of each line that is not blank.
+
+    Args:
+        path: path of the file.
+        reader: name of the public function, for the error.
+
+    Returns:
+        List of pairs `(number, content)`; `number` counts lines from 1.
+
+    Raises:
+        ValueError: If a line is not valid json.
+    """
     found = []
     for number, line in enumerate(lines_of(path), 1):
         if not line.strip():
@@ -73,9 +92,9 @@ def read_json_lines(path: Any, reader: str) -> list[tuple[int, Any]]:
 
 
 def lines_of(path: Any) -> list[str]:
-    r"""The lines of a text file, as every program ends them: `\n`, `\r\n` or `\r`.
+    r"""Returns the lines of a text file, which may end in `\n`, `\r\n` or `\r`.
 
-    `str.splitlines` also ends one at characters such as U+2028, which may be in json.
+    `str.splitlines` also splits at characters such as U+2028, which json may contain.
     """
     return re.split(r"\r\n|\n|\r", read_text(path))
 
@@ -87,7 +106,19 @@ def read_split(
     tool: str,
     **options: Any,
 ) -> Any:
-    """The dataset of one of the splits that a folder holds, by their readers."""
+    """Returns the dataset of one of the splits in a folder.
+
+    Args:
+        readers: dict from split to the function that reads it.
+        path: the folder, for errors.
+        split: name of the split, or None for the only one.
+        tool: start of the error if there are no readers: what was expected.
+        options: arguments of the function.
+
+    Raises:
+        FileNotFoundError: If there are no readers.
+        ValueError: If there is no such split, or several and `split` is None.
+    """
     if not readers:
         raise FileNotFoundError(f"{tool} is expected. Received: {str(path)!r}")
     return readers[reading.chosen_split(readers, split, path)](**options)
@@ -101,15 +132,16 @@ def read_path(
     tool: str,
     **options: Any,
 ) -> Any:
-    """The dataset of a file, or of one of the splits that a folder holds.
+    """Returns the dataset of a file, or of one of the splits in a folder.
 
     Args:
-        read: reads a file, with `options`.
-        readers: of a folder, the function that reads each of its splits.
+        read: function that reads a file, with `options`.
+        readers: function from a folder to a dict from split to the function that reads
+            it.
         path: the file or folder, as the user gave it.
         split: name of the split, or None for the only one.
-        tool: what is expected, for an error.
-        options: of `read`.
+        tool: start of the error if the folder has no such file: what was expected.
+        options: arguments of `read`.
     """
     path = path_of(path)
     if path.is_dir():
@@ -120,14 +152,17 @@ def read_path(
 
 
 def note_rotated(problems: Any, source: Any, rotated: Sequence[str]) -> None:
-    """Notes how many boxes were rotated, and names one."""
+    """Adds a note of the number of rotated boxes, with the first of them."""
     if rotated:
         number = "1 box is" if len(rotated) == 1 else f"{len(rotated):,} boxes are"
         problems.add_note("oriented box", source, f"{number} rotated: {rotated[0]}")
 
 
 def has_other_labels(path: Any) -> bool:
-    """Whether `labels` of a folder, or of its splits, has json or xml and no txt."""
+    """Returns whether the folders `labels` have json, xml or csv files and no txt file.
+
+    These are `labels` in the folder itself and in the folders of its splits.
+    """
     folders = [path / "labels", *(p / "labels" for p in split_folders(path).values())]
     has_other = False
     for folder in (folder for folder in folders if folder.is_dir()):
@@ -139,7 +174,13 @@ def has_other_labels(path: Any) -> bool:
 
 
 def class_order(listed: Iterable[str], found: Iterable[Any]) -> list[str]:
-    """Names of classes: those of the tool's list in its order, then others, sorted."""
+    """Returns names of classes: the listed ones in their order, then others, sorted.
+
+    Example:
+        >>> image = Objects(classes=["dog", "bee", "cat"])
+        >>> class_order(["cat", "emu"], [image])
+        ['cat', 'emu', 'bee', 'dog']
+    """
     listed = list(dict.fromkeys(listed))
     used = {name for image in found for name in image.classes}
     return [*listed, *sorted(used.difference(listed))]
@@ -148,10 +189,19 @@ def class_order(listed: Iterable[str], found: Iterable[Any]) -> list[str]:
 def known_files(
     folder: Any, suffixes: Sequence[str], is_known: Callable[[Any], bool]
 ) -> list[Any]:
-    """The files of a tool directly in a folder, sorted by name.
+    """Returns the files of a tool directly in a folder, sorted by name.
 
-    Large folders are judged by a sample: a file for each image is of one tool, and each
-    tool would open them all, or download them.
+    Large folders are judged by a sample. A folder with one file per image has the files
+    of one tool, and otherwise the reader of each tool would open, or download, all of
+    them.
+
+    Args:
+        folder: path of the folder.
+        suffixes: endings in lower case, such as ".json".
+        is_known: function from a path to whether the file is of this tool.
+
+    Returns:
+        List of paths. It is empty if no file of the sample is known.
     """
     files = [path for path in visible_files(folder, *suffixes) if path.is_file()]
     sample = files[:: math.ceil(len(files) / _SAMPLE) or 1]
@@ -163,10 +213,11 @@ def known_files(
 def files_by_split(
     path: Any, suffixes: Sequence[str], is_known: Callable[[Any], bool]
 ) -> dict[str, Any]:
-    """The files of a tool that a path stands for, by the name of their split.
+    """Returns the files of a tool below a path, by the name of their split.
 
-    A file is itself. In a folder they lie directly, or in `annotations` and the like,
-    or in a folder for each split, such as `train` and `valid`.
+    If the path is a file, it is the only one. In a folder, the files are expected
+    directly in it, in `annotations` or a similar folder, or in a folder for each split,
+    such as `train` and `valid`.
     """
     if path.is_file():
         is_one = path.suffix.lower() in suffixes and is_known(path)
@@ -192,44 +243,61 @@ def readers_by_split(
     suffixes: Sequence[str],
     is_known: Callable[[Any], bool],
 ) -> dict[str, Callable]:
-    """The function that reads each of `files_by_split`: `read` with its file."""
+    """Returns for each of `files_by_split` the function that reads it.
+
+    Args:
+        read: function that reads a file.
+        path, suffixes, is_known: see `files_by_split`.
+    """
     files = files_by_split(path, suffixes, is_known)
     return {split: functools.partial(read, file) for split, file in files.items()}
 
 
 def annotation_folders(path: Any) -> list[Any]:
-    """The folders of a folder that are called as those of annotations are."""
+    """Returns the folders in a folder that have a usual name for annotations."""
     return [p for p in visible_folders(path) if p.name.lower() in ANNOTATION_FOLDERS]
 
 
 def _named_by_split(files):
-    """Files of one folder by the splits that their names mention, or by their names."""
+    """Returns files of one folder by the splits in their names, or by their names."""
     if len(files) == 1:
         return {_split_of_file(files[0]): files[0]}
     return dict(zip(reading.split_names([file.stem for file in files]), files))
 
 
 def _split_of_file(file):
-    """The split of a file that is alone: its name, or that of its folder, is one."""
+    """Returns the split in a single file's name or its folder's name, or "train"."""
     names = map(split_in_name, (file.stem, file.parent.name))
     return next(filter(None, names), reading.ONE_SPLIT)
 
 
 def split_of_subset(name: str) -> str:
-    """The split of a subset of a tool: "Train" is "train", and so is an empty name."""
+    """Returns the split of a tool's subset: "train" for "Train" and for an empty name.
+
+    Example:
+        >>> [split_of_subset(name) for name in ("Train", "Validation", "", "cats")]
+        ['train', 'validation', 'train', 'cats']
+    """
     return reading.split_of_name(name.strip()) or reading.ONE_SPLIT
 
 
-# --- What a file should say, where it may say anything.
+# --- Values of the expected type, from files that may contain any values.
 
 
 def dict_of(value: Any) -> dict:
-    """A json object, or an empty one of anything else, which lacks what is needed."""
+    """Returns a json object as it is, and an empty dict for any other value.
+
+    The keys that the reader needs are then missing, and it reports that.
+    """
     return value if isinstance(value, dict) else {}
 
 
 def items_of(value: Any, place: Any, problems: Any) -> list[dict]:
-    """The json objects of a list, which may be missing; a problem of anything else."""
+    """Returns the json objects of a list, which may be missing.
+
+    An item that is no object becomes an empty dict. A value that is no list becomes a
+    problem.
+    """
     if value is None:
         return []
     if isinstance(value, list):
@@ -239,11 +307,18 @@ def items_of(value: Any, place: Any, problems: Any) -> list[dict]:
     return []
 
 
-# --- Boxes of shapes, and numbers that can be meant.
+# --- Boxes of shapes, and usable numbers.
 
 
 def number_of(value: Any) -> float | None:
-    """A finite number near an image, of a number or its text; else None."""
+    """Returns a number, or the number in a text, as a float; None if it is unusable.
+
+    A number is unusable if it is NaN, or larger than the coordinates of any image.
+
+    Example:
+        >>> number_of("2.5"), number_of(True), number_of(float("inf"))
+        (2.5, None, None)
+    """
     if isinstance(value, bool) or value is None:
         return None
     try:
@@ -254,13 +329,18 @@ def number_of(value: Any) -> float | None:
 
 
 def numbers_of(values: Iterable[Any]) -> list[float] | None:
-    """All of the values as finite numbers, or None if one is not."""
+    """Returns all of the values as finite numbers; None if it cannot or there are none.
+
+    Example:
+        >>> numbers_of(["1", 2]), numbers_of(["1", "two"]), numbers_of([])
+        ([1.0, 2.0], None, None)
+    """
     numbers = [number_of(value) for value in values]
     return None if None in numbers or not numbers else numbers
 
 
 def points_of(values: Any) -> np.ndarray | None:
-    """Points `[n, 2]`, x and y, of a list of pairs; None if they are no points."""
+    """Returns points `[n, 2]` (x, y) from a list of pairs, or None if it is not one."""
     if not isinstance(values, list | tuple):
         return None
     if not all(isinstance(pair, list | tuple) and len(pair) == 2 for pair in values):
@@ -270,14 +350,37 @@ def points_of(values: Any) -> np.ndarray | None:
 
 
 def hull_box(points: np.ndarray) -> tuple[float, float, float, float]:
-    """Left, top, width, height of the smallest upright box around points `[n, 2]`."""
+    """Returns the smallest upright box around points `[n, 2]` (x, y).
+
+    Returns:
+        Left, top, width, height, in the unit of the points.
+
+    Example:
+        >>> hull_box(np.array([[4.0, 1.0], [2.0, 5.0], [3.0, 3.0]]))
+        (2.0, 1.0, 2.0, 4.0)
+    """
     left, top = points.min(axis=0).tolist()
     right, bottom = points.max(axis=0).tolist()
     return left, top, right - left, bottom - top
 
 
 def turned_corners(corners: np.ndarray, degrees: float, pivot: Any) -> np.ndarray:
-    """Points `[n, 2]` turned clockwise about a pivot, as y points downwards."""
+    """Rotates points `[n, 2]` (x, y) about a pivot.
+
+    The rotation is clockwise, because y points downwards.
+
+    Args:
+        corners: float array `[n, 2]`, x and y.
+        degrees: angle of the rotation.
+        pivot: x and y of the center of the rotation.
+
+    Returns:
+        Float array `[n, 2]`.
+
+    Example:
+        >>> turned_corners(np.array([[2.0, 1.0]]), 90, (1, 1)).round(6).tolist()
+        [[1.0, 2.0]]
+    """
     angle = math.radians(degrees)
     cos, sin = math.cos(angle), math.sin(angle)
     pivot = np.asarray(pivot, np.float64)
@@ -285,7 +388,7 @@ def turned_corners(corners: np.ndarray, degrees: float, pivot: Any) -> np.ndarra
 
 
 def corners_of(left: float, top: float, width: float, height: float) -> np.ndarray:
-    """The four corners `[4, 2]` of a box."""
+    """Returns the corners `[4, 2]` (x, y) of a box, clockwise from the top left one."""
     right, bottom = left + width, top + height
     return np.array([[left, top], [right, top], [right, bottom], [left, bottom]])
 
@@ -293,7 +396,20 @@ def corners_of(left: float, top: float, width: float, height: float) -> np.ndarr
 def ellipse_box(
     center_x: float, center_y: float, radius_x: float, radius_y: float, degrees: float
 ) -> tuple[float, float, float, float]:
-    """Left, top, width, height of the upright box around a turned ellipse."""
+    """Returns the upright box around a rotated ellipse.
+
+    Args:
+        center_x, center_y: center of the ellipse.
+        radius_x, radius_y: radii before the rotation.
+        degrees: angle of the rotation.
+
+    Returns:
+        Left, top, width, height, in the unit of the radii.
+
+    Example:
+        >>> [round(x, 6) for x in ellipse_box(10, 10, 4, 2, 90)]
+        [8.0, 6.0, 4.0, 8.0]
+    """
     cos, sin = math.cos(math.radians(degrees)), math.sin(math.radians(degrees))
     half_width = math.hypot(radius_x * cos, radius_y * sin)
     half_height = math.hypot(radius_x * sin, radius_y * cos)
@@ -307,22 +423,29 @@ def ellipse_box(
 
 @dataclasses.dataclass
 class Objects:
-    """The objects of one image, as they are collected."""
+    """Collects the objects of one image: boxes, classes and outlines."""
 
     boxes: list = dataclasses.field(default_factory=list)  # left, top, width, height
     classes: list = dataclasses.field(default_factory=list)
-    shapes: list = dataclasses.field(default_factory=list)  # outlines, or None
+    # Outline of each object, or None.
+    shapes: list = dataclasses.field(default_factory=list)
 
     def add(self, box: Sequence[float], name: str, shape: Any = None) -> None:
-        """Adds one object."""
+        """Adds one object.
+
+        Args:
+            box: left, top, width, height.
+            name: name of its class.
+            shape: outline as in COCO's `segmentation`, or None.
+        """
         self.boxes.append(box)
         self.classes.append(name)
         self.shapes.append(shape)
 
     def found(self, name: str, image: Any, **fields: Any) -> reading.Found:
-        """The image with these objects, known by the name that the file gives it.
+        """Returns the image with these objects, under its name in the file.
 
-        `fields` are others of `reading.Found`, such as `is_crowd`.
+        `fields` are other fields of `reading.Found`, such as `is_crowd`.
         """
         return reading.Found(
             place=name,
@@ -336,5 +459,5 @@ class Objects:
 
 
 def polygon_shape(points: np.ndarray) -> list[np.ndarray] | None:
-    """An outline as COCO has it, for masks; None of fewer than three points."""
+    """Returns an outline in COCO's form, for masks; None for less than three points."""
     return [points.astype(np.float32).ravel()] if len(points) >= 3 else None

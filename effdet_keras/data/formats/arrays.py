@@ -1,4 +1,4 @@
-"""Python lists of images and boxes to a dataset."""
+"""Makes a dataset from Python lists of images and boxes."""
 
 from __future__ import annotations
 
@@ -29,25 +29,29 @@ def from_arrays(
     is_crowd: Sequence[ArrayLike] | None = None,
     box_format: str = "yxyx",
 ) -> DetectionDataset:
-    """Makes a dataset of images and boxes that are in Python already.
+    """Makes a dataset from lists of images, boxes and labels in Python.
 
-    Boxes that reach out of their image are clipped. Boxes without area inside it are
-    left out, and a warning counts them. A box that ends before it begins is an error:
-    its `box_format` is wrong.
+    Boxes that reach out of their image are clipped. Boxes without an area inside their
+    image are left out, and a warning counts them. A box that ends before it begins is
+    an error, because its `box_format` must be wrong.
 
     Args:
-        images: list of uint8 arrays `[H, W, 3]`, of any sizes, or of paths.
+        images: list of uint8 arrays `[H, W, 3]`, of any sizes, or of paths of image
+            files.
         boxes: list with the boxes `[n, 4]` of each image, in pixels, or an empty list
             for an image without objects.
-        labels: list with the labels `[n]` of each image, from 0.
-        class_names: names of the classes, in the order of the labels, or a label map,
-            as for `load`.
+        labels: list with the int labels `[n]` of each image, from 0.
+        class_names: names of the classes in the order of the labels, or a label map:
+            see `load`.
         image_ids: ints, one per image. None means 1, 2, ...
         is_crowd: list with the flags `[n]` of each image: True for a box around a
             crowd, which is not trained on, and which evaluation ignores. None means
             that there are no crowds.
-        box_format: `"yxyx"` or `"xyxy"`: two corners; `"xywh"`: left, top, width,
-            height.
+        box_format: `"yxyx"` or `"xyxy"` for two corners; `"xywh"` for left, top, width
+            and height.
+
+    Returns:
+        `DetectionDataset`.
 
     Raises:
         FileNotFoundError: If an image given as a path is missing.
@@ -107,7 +111,7 @@ def _checked_image(image, position):
 
 
 def _boxes_xywh(boxes, box_format, position):
-    """Checks the boxes of one image; returns them as `xywh`, float64 `[n, 4]`."""
+    """Checks the boxes of one image and returns them as `xywh`, float64 `[n, 4]`."""
     boxes = np.asarray(boxes, np.float64)
     if boxes.size == 0:
         return np.zeros((0, 4))

@@ -1,4 +1,4 @@
-"""COCO json files: to a dataset, and from one."""
+"""Reads and writes datasets in COCO's json format."""
 
 from __future__ import annotations
 
@@ -64,38 +64,41 @@ def from_coco(
     """Reads a dataset in COCO's format: one json file and a folder of images.
 
     Labels count from 0 in ascending order of the file's category ids, which may have
-    gaps: COCO's 80 classes have ids up to 90. The dataset keeps them as `category_ids`,
-    for `to_coco` and evaluation. A box that reaches out of its image is clipped; one
-    with no area inside its image is not trained on, and a warning says so. Evaluation
-    sees the boxes as the file has them. If `area` is not a number, that of the box is
-    used. A category 0 without annotations that is the `supercategory` of all others,
-    as Roboflow writes it, is no class. Categories that are written twice count once,
-    and an `image_id` may be the text of an image's `id`, as VIA writes it. Entries of
-    `images` with one `file_name` are one image, with the boxes of all, and a note says
-    so.
+    gaps: COCO's 80 classes have ids up to 90. The dataset keeps these ids as
+    `category_ids`, for `to_coco` and evaluation. For training, a box that reaches out
+    of its image is clipped; a box with no area inside its image is not trained on, and
+    a warning says so. Evaluation uses the boxes as they are in the file. If `area` is
+    not a usable number, the area of the box is used. Roboflow adds a category 0 that
+    has no annotations and is the `supercategory` of all others: it does not become a
+    class. A category that is listed twice counts once. An `image_id` may be the `id` of
+    an image written as a string, as VIA does. Entries of `images` with the same
+    `file_name` are merged into one image that has the boxes of all of them, and a note
+    reports it.
 
     Args:
         annotations: path of the json file, or its address, such as
             `s3://bucket/train.json` (docs/remote_files.md); or its content as a dict.
-        image_dir: folder, or its address, that the `file_name`s start from. None looks
-            for it beside the json: for `train.json` in `train`, for
-            `annotations/instances_val2017.json` in `val2017`, in `images`, and then in
-            any folder beside the json or beside its folder.
+        image_dir: folder, or its address, to which the `file_name`s are relative. With
+            None, the folder is searched for near the json file: first `train` for
+            `train.json`, or `val2017` for `annotations/instances_val2017.json`, then
+            `images`, then any folder beside the json file or beside its folder.
         class_names, on_error: as for `load`.
-        masks: whether to keep the `segmentation` of the annotations, polygons or run
-            lengths, for a model with a segmentation head. Class 0 of pixels is
-            "background", class `i + 1` is label `i`, crowds included; smaller objects
-            lie over larger ones. Inside the box of an object without `segmentation`
-            pixels of no other object have no class.
+        masks: whether to keep the `segmentation` of the annotations (polygons or
+            run-length encodings), for a model with a segmentation head. Pixel class 0
+            is "background" and pixel class `i + 1` is label `i`, crowds included.
+            Smaller objects are drawn over larger ones. For an object without
+            `segmentation`, the pixels in its box that belong to no other object have no
+            class.
 
     Returns:
-        `DetectionDataset`. An image whose id is not an int gets 1, 2, ... as `image_id`
-        and keeps its own as `source_id`.
+        `DetectionDataset`. If the id of any image is not an int, the `image_id`s are 1,
+        2, ... instead; the ids of the file are kept as `source_id`.
 
     Raises:
         FileNotFoundError: If the json or images are missing.
-        ValueError: If the json has not COCO's format, or, with "raise", if a category
-            id is unknown, an id repeats, or a box is not four finite numbers in pixels.
+        ValueError: If the json is not in COCO's format, or, with `on_error="raise"`, if
+            a category id is unknown, an image id repeats, or a box is not four finite
+            numbers in pixels.
 
     Example:
         >>> import pathlib, tempfile
@@ -118,9 +121,10 @@ def from_coco(
 
 
 def _with_one_entry_each(content, source, problems):
-    """The content with one entry for each image, where a tool wrote one for each box.
+    """Merges the entries of an image for which a tool wrote one entry per box.
 
-    What repeats an id as well is left as it is: `_read_images` refuses it.
+    Content in which ids repeat as well is returned unchanged: `_read_images` reports
+    it.
     """
     images = [image for image in content["images"] if isinstance(image, dict)]
     pairs = [(id_key(i.get("id")), i.get("file_name")) for i in images]
@@ -138,7 +142,10 @@ def _with_one_entry_each(content, source, problems):
 def _make_dataset(
     content, source, problems, annotations, image_dir, class_names, masks
 ):
-    """The dataset of the content of json files; `annotations` is the first of them."""
+    """Makes the dataset from the content of one or more json files.
+
+    `annotations` is the path of the first file, or the dict that the user passed.
+    """
     classes = _read_classes(content, class_names, source, problems)
     images = _read_images(content["images"], source, problems)
     groups = _group_annotations(content["annotations"], images, source, problems)
@@ -161,7 +168,7 @@ def _make_dataset(
 
 
 def _find_image_dir(annotations, images, problems):
-    """The folder near a json file in which its first image is."""
+    """Finds the folder near a json file that contains one of its first images."""
     if isinstance(annotations, dict):
         raise InvalidValueError("`image_dir` is needed where `annotations` is a dict")
     path = path_of(annotations)
@@ -199,9 +206,9 @@ def _find_image_dir(annotations, images, problems):
 
 
 def _folder_among_alike(folder, path, images):
-    """The folder that was found, or one beside it that fits the json file better.
+    """Returns the found folder, or one beside it that fits the json file better.
 
-    Only folders of one split are alike, such as `test_cam1` and `test_cam2`.
+    Only folders of the same split are compared, such as `test_cam1` and `test_cam2`.
     """
     is_exact = folder.name in (path.stem, split_of_json(path))
     if is_exact or folder.absolute() in path.absolute().parents:
@@ -212,11 +219,12 @@ def _folder_among_alike(folder, path, images):
 
 
 def _best_folder(folders, path, images):
-    """Of folders with images of the same names, that of a json file.
+    """Chooses the folder of a json file among folders with images of the same names.
 
-    Its name has the most words of the name of the file; of several, the one with the
-    most of the first images in the size that the file says; of several, the one whose
-    name has no other words. Of copies any is right.
+    The folder whose name shares the most words with the name of the file wins. A tie is
+    broken by how many of the first ten images are present with the size that the file
+    gives, then by a folder name that has no other words. If the tied folders hold
+    copies of the same images, the first is taken; otherwise an error is raised.
     """
     words = words_in_name(_name_of_json(path))
     first = list(images.values())[:10]
@@ -239,18 +247,18 @@ def _best_folder(folders, path, images):
 
 
 def _is_image(path, image):
-    """Whether an image is there, in the size that the json file says, if it does."""
+    """Returns whether an image exists, in the size that the json file gives, if any."""
     size = reading.check_size(image.get("height"), image.get("width"))
     if not is_file(path):
         return False
     try:
         return size is None or sorted(read_image_size(path)) == sorted(size)
     except (ValueError, OSError):
-        return True  # which is told as a problem of that file
+        return True  # this is reported later, as a problem of that file
 
 
 def _are_copies(folders, images):
-    """Whether folders have copies of the same images."""
+    """Returns whether the folders contain identical copies of the images."""
     paths = [[_path_in(f, i["file_name"]) for f in folders] for i in images]
     paths = [some for some in paths if any(map(is_file, some))]
     return all(is_copy(some[0], other) for some in paths for other in some[1:])
@@ -262,15 +270,16 @@ def _has_first_image(folder, images):
 
 
 def _folder_beside(path, split, images):
-    """The folder beside a json file, or beside its folder, that has its first image.
+    """Finds a folder with first images of a json file, beside it or beside its folder.
 
-    These may have any name but that of another split, so they are looked at after those
-    with usual names.
+    The folder may have any name that does not mean another split. It is therefore tried
+    only after the folders with the usual names.
     """
-    if is_remote(path):  # which cannot always be listed
+    if is_remote(path):  # a remote folder cannot always be listed
         return None
     path, roles = path.absolute(), split_roles([split])
-    # The folder around the dataset may hold others, with images of the same names.
+    # The folder around the dataset may hold other datasets, with images of the same
+    # names.
     around = [] if reading.is_at_the_root(path) else [path.parent.parent]
     for base in [path.parent, *around]:
         found = {
@@ -292,7 +301,7 @@ def _first(names):
 
 
 def _path_in(folder, name):
-    """The path of an image; tools of Windows write backslashes between folders."""
+    """Returns the path of an image, whose folders backslashes may separate."""
     path = folder / name
     if "\\" in name and not is_file(path):
         return folder / name.replace("\\", "/")
@@ -300,14 +309,15 @@ def _path_in(folder, name):
 
 
 def split_of_json(path):
-    """The split that the name of a COCO json file means: "val2017", "train"."""
+    """Returns the split that the name of a COCO json file means: "val2017", "train"."""
     name = _name_of_json(path_of(path))
     return split_in_name(name) or name
 
 
 def _name_of_json(path):
-    """What in the name of a COCO json file may be that of a split."""
-    if path.name == "_annotations.coco.json":  # Roboflow: one in each split's folder
+    """Returns the part of the name of a COCO json file that may name a split."""
+    # Roboflow: one file in the folder of each split.
+    if path.name == "_annotations.coco.json":
         return path.parent.name
     return path.stem.removeprefix("instances_")
 
@@ -332,12 +342,15 @@ def _found(image, annotations, folder, image_id, masks):
 
 
 def _class_key(value):
-    """A `category_id` as a key: what is none stays an unknown class, by its text."""
+    """Returns a `category_id` as a dict key; an invalid one becomes its `repr`.
+
+    An invalid id is reported later as an unknown class.
+    """
     return value if isinstance(value, int | float | str) else reprlib.repr(value)
 
 
 def _is_crowd(value):
-    """Whether `iscrowd` says so: 1, or what some tools write instead, "1" and 2."""
+    """Returns whether `iscrowd` marks a crowd: 1, or another form such as "1" or 2."""
     if isinstance(value, str):
         return value.strip().lower() not in ("", "0", "0.0", "false")
     return isinstance(value, int | float) and value > 0
@@ -350,14 +363,17 @@ def _area(annotation):
 
 
 def _shape(annotation):
-    """The `segmentation` of an annotation in little memory, or None without one."""
+    """Returns the `segmentation` of an annotation in a compact form, or None.
+
+    Polygons become float32 arrays; other values are returned unchanged.
+    """
     shape = annotation.get("segmentation")
     if not isinstance(shape, list):
         return shape
     try:
         return [np.asarray(points, np.float32) for points in shape] or None
     except (TypeError, ValueError):
-        return shape  # which `load_mask` refuses, with the name of the image
+        return shape  # `load_mask` raises for it, with the name of the image
 
 
 def write_coco(
@@ -366,21 +382,23 @@ def write_coco(
 ) -> None:
     """Writes a new folder in COCO's format: `SPLIT.json` and `SPLIT/` with images.
 
-    Boxes, areas, crowd flags, image and category ids are exactly those of the dataset.
-    JPEG and PNG files are copied; other images become PNG files. The shapes of objects,
-    where the dataset was read with `masks=True`, are the `segmentation` of the
-    annotations; masks of whole images (`with_masks`) become PNG files in
-    `SPLIT_masks/`, which `with_masks(folder / "SPLIT_masks", seg_class_names)` reads.
+    Boxes, areas, crowd flags, image ids and category ids are exactly those of the
+    dataset. JPEG and PNG files are copied; other images become PNG files. If the
+    dataset was read with `masks=True`, the outlines of its objects are written as the
+    `segmentation` of the annotations. Masks of whole images (`with_masks`) become PNG
+    files in `SPLIT_masks/`, which `with_masks(folder / "SPLIT_masks", seg_class_names)`
+    reads.
 
     Args:
-        datasets: `DetectionDataset`, or dict from split name to one.
-        folder: folder to make. It appears once it is complete.
+        datasets: `DetectionDataset`, which is written as the split "train", or a dict
+            from split name to `DetectionDataset`.
+        folder: path of the new folder. It appears only once it is complete.
 
     Raises:
-        FileExistsError: If the folder is there.
-        OSError: If an image is gone, or the folder cannot be written.
-        ValueError: If the splits differ in their classes, a name of one cannot be that
-            of a folder, or an image cannot be decoded.
+        FileExistsError: If the folder already exists.
+        OSError: If an image no longer exists, or the folder cannot be written.
+        ValueError: If the splits differ in their classes or category ids, the name of a
+            split is not a valid folder name, or an image cannot be decoded.
 
     Example: see `from_coco`.
     """
@@ -398,7 +416,7 @@ def write_coco(
 
 
 def _add_shapes(annotations, records):
-    """Adds the `segmentation` of the objects that have one."""
+    """Adds `segmentation` to the annotations of objects that have an outline."""
     shapes = (
         None if shape is None else shape_as_coco(shape, *map(int, record.image_size))
         for record in records
@@ -410,7 +428,7 @@ def _add_shapes(annotations, records):
 
 
 def _write_masks(folder, records, names):
-    """Writes the masks of whole images, each by the name that its image has now."""
+    """Writes masks of whole images, each under the name of its written image."""
     for record, name in zip(records, names):
         if record.mask is not None:
             folder.mkdir(exist_ok=True)
@@ -419,7 +437,7 @@ def _write_masks(folder, records, names):
 
 
 def coco_readers(path):
-    """Finds COCO json files: dict from split to the function that reads it."""
+    """Finds COCO json files; returns a dict from split to its reading function."""
     if path.is_file():
         files = {split_of_json(path): [path]} if _is_coco(path) else {}
     else:
@@ -435,7 +453,7 @@ def coco_readers(path):
 
 
 def _coco_files_of_split(folder):
-    """The COCO json files of a folder called after a split, by their split."""
+    """Returns the COCO json files in a folder that is named after a split, by split."""
     inner = _coco_files(folder)
     files = [file for own in inner.values() for file in own]
     if len(files) > 1 and any(split_in_name(file.stem) for file in files):
@@ -443,8 +461,9 @@ def _coco_files_of_split(folder):
     return {folder.name: files} if files else {}
 
 
-# One of several files of a split, such as "train_part2" or "val-00000-of-00002"; but
-# not "train2017" or "train_2", which may be the folds of a cross-validation.
+# Matches the name of one of several files of a split, such as "train_part2" or
+# "val-00000-of-00002". It does not match "train2017" or "train_2", which may be the
+# folds of a cross-validation.
 _SPLIT = r"(?P<split>train(?:ing)?|val|valid|validation|test|dev)"
 _PART_OF_SPLIT = re.compile(
     rf"{_SPLIT}(?:[_-](?:part|shard|batch)[_-]?\d+|[_-]\d+-of-\d+)", re.IGNORECASE
@@ -452,16 +471,18 @@ _PART_OF_SPLIT = re.compile(
 
 
 def _coco_files(folder):
-    """The COCO json files of a folder."""
+    """Returns lists of the COCO json files in a folder, by split."""
     files = [file for file in visible_files(folder, ".json") if _is_coco(file)]
-    # COCO's own folder has files of keypoints and others beside those of boxes.
+    # COCO's own folder contains files of keypoints, captions and so on beside those of
+    # boxes.
     if any(file.name.startswith("instances_") for file in files):
         files = [file for file in files if not file.name.startswith(_NO_BOXES)]
     names = [_name_of_json(file) for file in files]
     splits = {}
     for file, name, split in zip(files, names, reading.split_names(names)):
         part = _PART_OF_SPLIT.fullmatch(name)
-        if part and not (folder / name).is_dir():  # with images of its own
+        # The part has no image folder of its own.
+        if part and not (folder / name).is_dir():
             split = part["split"]
         splits.setdefault(split, []).append(file)
     return splits
@@ -471,7 +492,7 @@ _NO_BOXES = ("person_keypoints_", "captions_", "stuff_", "panoptic_", "image_inf
 
 
 def _from_coco_files(files, image_dir=None, *, on_error="auto", **options):
-    """Reads the files of one split, of which most have one."""
+    """Reads all files of one split; most splits have one file."""
     if len(files) == 1:
         return from_coco(files[0], image_dir, on_error=on_error, **options)
     contents = [_read_json(file)[0] for file in files]
@@ -492,14 +513,17 @@ def _from_coco_files(files, image_dir=None, *, on_error="auto", **options):
 
 
 def _is_coco(path):
-    """Whether a file has the three keys, without loading the gigabyte it may be."""
+    """Returns whether a file contains COCO's three keys, without loading it as a whole.
+
+    The file may be a gigabyte in size.
+    """
     if path.suffix.lower() != ".json":
         return False
     keys = [b'"%b"' % key.encode() for key in _LISTS]
     head = head_of(path)
     is_labelme = any(key in head for key in (b'"shapes"', b'"imageData"'))
     if not head.startswith(b"{") or (is_labelme and not any(k in head for k in keys)):
-        return False  # without reading the image in each file of LabelMe
+        return False  # LabelMe embeds the image, which is not read here
     with (
         open(local_copy(path), "rb") as file,
         mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as content,
@@ -507,21 +531,21 @@ def _is_coco(path):
         return all(content.find(key) >= 0 for key in keys)
 
 
-# --- What a COCO json file says: its classes, images and annotations, checked.
+# --- The content of a COCO json file, checked: classes, images and annotations.
 
 _LISTS = ("images", "annotations", "categories")
 _KEYS = {"fileName": "file_name", "imageId": "image_id", "categoryId": "category_id"}
-_MAX_ID = 2**63 - 1  # ids travel as int64
+_MAX_ID = 2**63 - 1  # ids are stored as int64
 _MAX_AREA = 1e18  # square pixels
 
 
 def _read_json(annotations):
-    """The content of a json file or dict, and what messages call it."""
+    """Returns the content of a json file or dict, and its name for messages."""
     if isinstance(annotations, dict):
         return _checked_json(annotations, "a dict")
     source, path = os.fspath(annotations), local_copy(annotations)
     with dropping_unreadable_copy(path):
-        try:  # `json` finds out which UTF it is
+        try:  # `json.loads` detects UTF-8, UTF-16 and UTF-32
             content = json.loads(path.read_bytes())
         except ValueError as error:
             raise InvalidValueError(
@@ -541,7 +565,7 @@ def _checked_json(content, source):
 
 
 def _with_usual_keys(content):
-    """The content, with `file_name` where a program wrote `fileName` in its place."""
+    """Returns the content with COCO's keys where a program wrote `fileName` etc."""
     lists = {name: content[name] for name in ("images", "annotations")}
     first = [item for items in lists.values() for item in items[:1]]
     if not any(isinstance(item, dict) and _keys_of(item) for item in first):
@@ -555,7 +579,7 @@ def _with_usual_keys(content):
 
 
 def _keys_of(item):
-    """The values of an image or annotation whose keys are written as one word."""
+    """Returns the values of an item's keys in `_KEYS`, under COCO's own spelling."""
     return {
         usual: item[key]
         for key, usual in _KEYS.items()
@@ -564,7 +588,7 @@ def _keys_of(item):
 
 
 def _read_classes(content, class_names, source, problems):
-    """The name and the category id of each label."""
+    """Returns the name, the category id and the key in the file of each label."""
     name_of = _read_categories(content["categories"], source)
     root = _root_category(content, name_of)
     known = {i: name for i, name in name_of.items() if i != root}
@@ -584,7 +608,10 @@ def _read_classes(content, class_names, source, problems):
 
 
 def _read_categories(categories, source):
-    """The name of each category id, in ascending order; equal categories count once."""
+    """Returns the name of each category id, in ascending order of the ids.
+
+    Equal categories count once.
+    """
     are_objects = all(isinstance(category, dict) for category in categories)
     rule = "Each item of `categories` must be an object with an `id` and a `name`"
     reading.require_content(are_objects, rule, source, categories)
@@ -605,9 +632,10 @@ def _read_categories(categories, source):
 
 
 def _root_category(content, name_of):
-    """The id of the category that Roboflow adds as the root of the others, or None.
+    """Returns the id of the category that Roboflow adds as root of the others, or None.
 
-    It has the id 0 and no annotation, and is the `supercategory` of all others.
+    The root category has id 0, has no annotation, and is the `supercategory` of all
+    others.
     """
     others = [c for c in content["categories"] if c["id"] != 0]
     if 0 not in name_of or not others:
@@ -619,7 +647,7 @@ def _root_category(content, name_of):
 
 
 def _without_useless_names(name_of, annotations):
-    """Without classes of no annotation whose name is blank, or that of another one."""
+    """Drops unused classes whose name is blank or is also the name of another class."""
     uses = collections.Counter(name for name in name_of.values() if name.strip())
     if len(uses) == len(name_of):
         return name_of
@@ -628,7 +656,7 @@ def _without_useless_names(name_of, annotations):
 
 
 def _read_images(images, source, problems):
-    """The usable items of `images` by their id."""
+    """Returns the usable items of `images` by their id."""
     found = {}
     for i, image in enumerate(images):
         if (
@@ -651,7 +679,7 @@ def _read_images(images, source, problems):
 
 
 def _group_annotations(annotations, images, source, problems):
-    """`(annotation id, annotation)` of each image, by the image's id."""
+    """Groups the annotations as `(annotation id, annotation)` pairs, by image id."""
     for annotation in annotations:
         if not isinstance(annotation, dict):
             detail = f"an annotation that is no object: {reprlib.repr(annotation)}"
@@ -659,14 +687,14 @@ def _group_annotations(annotations, images, source, problems):
     annotations = [a for a in annotations if isinstance(a, dict)]
     ids = [annotation.get("id") for annotation in annotations]
     if not all(map(_is_id, ids)) or len(set(ids)) != len(ids):
-        # pycocotools keeps annotations by id: without one each, some are lost.
+        # pycocotools indexes annotations by id: without unique ids, some would be lost.
         ids = range(1, len(annotations) + 1)
     groups, strangers = {key: [] for key in images}, collections.Counter()
     image_of = None
     for annotation_id, annotation in zip(ids, annotations):
         key, box = annotation.get("image_id"), annotation.get("bbox")
         if not isinstance(key, int | str) or key not in groups:
-            # VIA writes the text of an image's id here.
+            # VIA writes the id of the image as a string here.
             image_of = image_of or {id_key(image): image for image in images}
             key = image_of.get(id_key(key), id_key(key))
         if key not in groups:
@@ -706,7 +734,7 @@ def _is_box(box):
 
 
 def _numbers_in(box):
-    """A list with numbers for texts of numbers, which Roboflow writes; else None."""
+    """Converts strings in a box to numbers, as Roboflow writes them; else None."""
     if not isinstance(box, list):
         return None
     try:
@@ -716,7 +744,7 @@ def _numbers_in(box):
 
 
 def _is_coordinate(number):
-    """Whether this is a number, not NaN, of a size that pixels can have."""
+    """Returns whether a value is a number, not NaN, of a size that pixels can have."""
     return isinstance(number, (int, float)) and abs(number) <= reading.MAX_COORDINATE
 
 

@@ -1,4 +1,4 @@
-"""Several COCO json files of one split, as the content of one."""
+"""Merges the contents of several COCO json files of one split."""
 
 from __future__ import annotations
 
@@ -8,7 +8,16 @@ from typing import Any, NamedTuple
 
 
 def id_key(value: Any) -> Hashable:
-    """The same text for an id and for the text of it, as some tools write it.
+    """Returns a key that is the same for an id and for that id written as a string.
+
+    Some tools write ids as strings. The key of a value that cannot be an id also has
+    its type.
+
+    Args:
+        value: id of an image or a category, as the json file has it.
+
+    Returns:
+        Hashable key.
 
     Example:
         >>> id_key(7) == id_key("7"), id_key([7])
@@ -20,11 +29,26 @@ def id_key(value: Any) -> Hashable:
 
 
 def merge_contents(contents: Sequence[dict]) -> dict[str, list]:
-    """The lists of several json files as those of one.
+    """Merges the lists of several COCO json files into those of one file.
 
-    An image of the same `file_name` is the same image, and an equal annotation of it
-    counts once. Ids are kept where they mean the same in all files; else images are
-    counted, and categories with one name are the same.
+    Images with the same `file_name` are one image, and equal annotations of it count
+    once. Categories with the same name are one category. Ids are kept if no id stands
+    for two names over all files; otherwise images, or categories, are numbered from 1.
+
+    Args:
+        contents: contents of the files: dicts with the lists `images`, `annotations`
+            and `categories`.
+
+    Returns:
+        Dict with these three lists.
+
+    Example:
+        >>> cat = {"id": 1, "name": "cat"}
+        >>> first = {"images": [{"id": 1, "file_name": "a.jpg"}], "annotations": [],
+        ...          "categories": [cat]}
+        >>> second = {**first, "images": [{"id": 1, "file_name": "b.jpg"}]}
+        >>> merge_contents([first, second])["images"]
+        [{'id': 1, 'file_name': 'a.jpg'}, {'id': 2, 'file_name': 'b.jpg'}]
     """
     images = _merge(contents, "images", "file_name")
     categories = _merge(contents, "categories", "name")
@@ -50,14 +74,14 @@ def merge_contents(contents: Sequence[dict]) -> dict[str, list]:
 
 
 class _Merged(NamedTuple):
-    """The items of a list of all files, and the new id of each file's ids."""
+    """The merged items of a list, and the new id for each id of each file."""
 
     items: list
-    ids: dict  # from (number of the file, key of the id there)
+    ids: dict  # keys: (number of the file, `id_key` of the id there)
 
 
 def _merge(contents, key, name_key):
-    """Merges the items of a list that have the same name."""
+    """Merges the items of one list that have the same name."""
     pairs = [(number, item) for number, c in enumerate(contents) for item in c[key]]
     names_of_id = collections.defaultdict(set)
     for _, item in pairs:
@@ -76,7 +100,7 @@ def _merge(contents, key, name_key):
 
 
 def _text_of(item, without=None):
-    """A text that equal items share."""
+    """Returns a text that is the same for equal items."""
     if isinstance(item, dict):
         item = sorted((str(k), repr(v)) for k, v in item.items() if k != without)
     return repr(item)

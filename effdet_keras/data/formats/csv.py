@@ -1,4 +1,4 @@
-"""CSV files, one box per row: to a dataset, and from one."""
+"""Reads and writes datasets as CSV files with one box per row."""
 
 from __future__ import annotations
 
@@ -43,40 +43,44 @@ def from_csv(
 ) -> DetectionDataset:
     """Reads a dataset from a csv file: one box per row.
 
-    Four formats are known. The first row tells which one it is:
+    Four formats are known. The first row shows which of them a file has:
 
-    - the TF Object Detection API's: a header with `filename`, `class`, `xmin`,
-      `ymin`, `xmax`, `ymax` in pixels, in any order, and `width` and `height`
-      of the image where present. Other usual names of these columns are known, such as
-      `image_path`, `label`, `x1`, and so are boxes as `bbox_x`, `bbox_y`, `bbox_width`,
-      `bbox_height`, or `x`, `y`, `w`, `h`: left, top, width and height; or as one
-      column `bbox` of four numbers, `[834.0, 222.0, 56.0, 36.0]`: corners if those of
-      all rows can be corners, else left, top, width and height, and a note says which;
-    - AutoML's and Vertex AI's: no header, `set,path,label,xmin,ymin,,,xmax,ymax,,`
-      in fractions of the image; `set` is TRAIN, VALIDATION, TEST, UNASSIGNED;
-    - RetinaNet's: no header, `path,xmin,ymin,xmax,ymax,class` in pixels, also in a file
-      that ends in .txt;
-    - Make Sense's: no header, `class,left,top,width,height,filename` in pixels, and the
-      width and the height of the image where present.
+    - The TF Object Detection API's format has a header with `filename`, `class`,
+      `xmin`, `ymin`, `xmax`, `ymax` in pixels, in any order, and optionally `width` and
+      `height` of the image. Other usual names of these columns are known, such as
+      `image_path`, `label` and `x1`. A box may also be left, top, width and height, in
+      the columns `bbox_x`, `bbox_y`, `bbox_width`, `bbox_height` or `x`, `y`, `w`, `h`,
+      or its center and its sides, in columns such as `center_x`, `center_y`, `width`,
+      `height`. It may also be one column `bbox` of four numbers,
+      `[834.0, 222.0, 56.0, 36.0]`. These are read as corners if those of all rows can
+      be corners, else as left, top, width and height, and a note reports which.
+    - AutoML's and Vertex AI's format has no header. Rows are
+      `set,path,label,xmin,ymin,,,xmax,ymax,,` in fractions of the image, where `set` is
+      TRAIN, VALIDATION, TEST or UNASSIGNED.
+    - RetinaNet's format has no header. Rows are `path,xmin,ymin,xmax,ymax,class` in
+      pixels. The file name may also end in .txt.
+    - Make Sense's format has no header. Rows are `class,left,top,width,height,filename`
+      in pixels, optionally followed by the width and the height of the image.
 
-    Where there is no class in the header, nor behind the box of RetinaNet's format, all
-    boxes are of one class, "object", and a note says so.
+    If the header has no class column, or rows in RetinaNet's format have no class, all
+    boxes get one class: "object", or the only name in `class_names`. A note reports the
+    class "object".
 
-    A row without a box stands for an image without objects. Where it has a class, such
-    as "background" or "No finding", that is none of the classes, and a note counts such
-    rows. Images beside Roboflow's `_annotations.csv` that have no row are images
-    without objects too, and a warning counts them. Cells may be separated by commas,
-    semicolons (then numbers may have decimal commas) or tabs, and the file may be in
-    UTF-8, UTF-16 or UTF-32.
+    A row without a box stands for an image without objects. If such a row has a class,
+    such as "background" or "No finding", it does not become one of the classes, and a
+    note counts such rows. Images beside Roboflow's `_annotations.csv` that have no row
+    are also images without objects, and a warning counts them. Cells may be separated
+    by commas, semicolons or tabs; with the last two, numbers may have decimal commas.
+    The file may be in UTF-8, UTF-16 or UTF-32.
 
     Args:
-        path: path of the csv file.
-        image_dir: folder that the names of the images start from; a name with folders,
-            or one such as `gs://...`, is looked up by its last part where it is not
-            there. None looks for the images beside the file and in `images`, and for
-            `train.csv` in `train`.
-        split: for AutoML's format "train", "validation" or "test". None takes all rows.
-        class_names, on_error: as for `load`.
+        path: path of the CSV file, or its address.
+        image_dir: folder to which the names of the images are relative. If there is no
+            such file, a name with folders, such as an address `gs://...`, is looked up
+            by its last part. None looks for the images beside the file and in `images`,
+            and for `train.csv` in `train`.
+        split: for AutoML's format "train", "validation" or "test". None reads all rows.
+        class_names, on_error: see `load`.
 
     Returns:
         `DetectionDataset`. `image_id` counts from 1 in the order of the images in the
@@ -84,8 +88,9 @@ def from_csv(
 
     Raises:
         FileNotFoundError: If the file or images are missing.
-        ValueError: If the file has none of these formats, or, with "raise", if a row
-            lacks four finite numbers or has an unknown class.
+        ValueError: If the file has none of these formats or no such `split`, or, with
+            `on_error="raise"`, if a row has a box that is not four finite numbers, has
+            no class, or has an unknown class.
 
     Example:
         >>> import pathlib, tempfile
@@ -108,7 +113,7 @@ def from_csv(
 def _read(
     path, image_dir=None, *, split=None, class_names=None, on_error="auto", left_out=()
 ):
-    """`from_csv`, and what to tell of files beside this one."""
+    """Reads a dataset as `from_csv` does; `left_out` describes CSV files not read."""
     path = path_of(path)
     problems = Problems(f"`from_csv` of {str(path)!r}", on_error)
     for text in left_out:
@@ -140,7 +145,7 @@ def _read(
 
 
 def _named(rows, class_names, path, problems):
-    """The rows with a class in each; tells where a file has none, or numbers alone."""
+    """Returns rows that all have a class; reports missing classes and bare numbers."""
     labels = {row.label for row in rows if row.box is not None}
     if None in labels:
         if isinstance(class_names, list | tuple) and len(class_names) == 1:
@@ -160,20 +165,24 @@ def _named(rows, class_names, path, problems):
 
 
 def _shown(labels):
-    """The lowest of numbers that are texts; as numbers they may be too long."""
+    """Returns the lowest of some numbers as text.
+
+    They stay texts because some may be too long for numbers.
+    """
     lowest = sorted(labels, key=lambda label: (len(label), label))[:5]
     return ", ".join(lowest) + (", ..." if len(labels) > 5 else "")
 
 
-_ROBOFLOW = "_annotations"  # the name of Roboflow's files, one in each split's folder
+_ROBOFLOW = "_annotations"  # stem of Roboflow's files, one in the folder of each split
 
 
 def _without_rows(path, groups, problems):
-    """The images beside a file of Roboflow that have no row in it, with no rows each.
+    """Returns the images beside a Roboflow file that have no row, with no rows each.
 
-    The export has no row for an image without objects; its other formats name it. They
-    are known by Roboflow's names, such as `a_jpg.rf.0a1b.jpg`; of a file without a row
-    all are.
+    Roboflow writes no row for an image without objects into CSV files; its other
+    formats name such images. Only images with Roboflow's names, such as
+    `a_jpg.rf.0a1b.jpg`, count. If the file has no row at all, all images beside it
+    count.
     """
     images = visible_files(path.parent, *IMAGE_SUFFIXES)
     if groups:
@@ -191,14 +200,14 @@ def _without_rows(path, groups, problems):
 
 
 def _split_of(path):
-    """The split that the name of a csv file means: "train_labels", "train"."""
+    """Returns the split that a CSV file's name means, "train" for "train_labels"."""
     if path.stem == _ROBOFLOW:
         return reading.split_of_name(path.parent.name)
     return path.stem.removesuffix("_labels")
 
 
 def _path_in(folder, name):
-    """The path of an image, which need not be there."""
+    """Returns the path of an image, which need not exist."""
     name = name.replace("\\", "/")
     path, short = folder / name, folder / name.rpartition("/")[2]
     return short if not is_file(path) and is_file(short) else path
@@ -222,17 +231,20 @@ def write_csv(
     datasets: DetectionDataset | Mapping[str, DetectionDataset],
     folder: str | os.PathLike[str],
 ) -> None:
-    """Writes a new folder with a `SPLIT.csv` per split, and its images in `SPLIT/`.
+    """Writes a new folder with one `SPLIT.csv` and the images in `SPLIT/` per split.
 
-    The format is that of the TF Object Detection API. Boxes without an area in their
-    image are left out. The format cannot mark crowds, which become ordinary boxes, with
-    a warning; nor does it keep ids and areas.
+    The format is that of the TF Object Detection API. Boxes without an area inside
+    their image are left out. The format cannot mark crowds, which become ordinary
+    boxes, with a warning. It does not keep ids, areas or masks either; a warning is
+    given for masks.
 
     Args:
-        datasets, folder: as for `write_coco`.
+        datasets, folder: see `write_coco`.
 
     Raises:
-        FileExistsError, ValueError: As `write_coco` does.
+        FileExistsError, OSError: See `write_coco`.
+        ValueError: See `write_coco`, or if a class name has spaces around it or control
+            characters.
 
     Example: see `from_csv`.
     """
@@ -261,10 +273,10 @@ def _rows(name, record, dataset):
 
 
 def csv_readers(path):
-    """Finds csv files of annotations: dict from split to the function that reads it."""
+    """Finds CSV files of boxes; returns a dict from split to its reading function."""
     files = [path] if path.is_file() else visible_files(path, ".csv", ".txt")
     texts = {file for file in files if file.suffix.lower() == ".txt"}
-    if len(texts) > _MAX_TEXTS:  # one for each image, of another format
+    if len(texts) > _MAX_TEXTS:  # one txt file for each image, of another format
         files, texts = [file for file in files if file not in texts], set()
     readers, known, reasons = {}, [], []
     for file in files:
@@ -282,22 +294,23 @@ def csv_readers(path):
     names = reading.split_names([_name_of(file) for file, _ in known])
     for (file, read), name in zip(known, names):
         rows = []
-        if read is _read_automl:  # whose rows name their splits
+        if read is _read_automl:  # rows of this format name their splits
             rows = _read_rows(file, Problems("`csv_readers`", "skip"))
         for split in _splits_of(rows) or [None]:
             readers[split or name] = functools.partial(_read, file, split=split)
     if doubtful and readers:
         first = next(iter(readers))
         readers[first] = functools.partial(readers[first], left_out=doubtful)
-    if reasons and not readers:  # where nothing else is found, `load` says why
+    if reasons and not readers:  # if nothing else is found either, `load` reports why
         raise InvalidValueError(". ".join(reasons[:3]))
     return readers
 
 
 def _with_ends_behind(rows, path, problems):
-    """The rows, with corners exchanged where each box ends before it begins.
+    """Returns the rows with exchanged corners if each box ends before it begins.
 
-    As where a header has the names of the two corners in another order than the rows.
+    This happens if a header names the two corners in another order than the rows have
+    them.
     """
     boxes = [row.box for row in rows if row.box is not None]
     if len(boxes) < 2 or not all(b[2] < b[0] and b[3] < b[1] for b in boxes):
@@ -315,21 +328,22 @@ def _with_ends_behind(rows, path, problems):
     ]
 
 
-_LOOKED_AT = 100  # rows of a file, to find out its format
-_MAX_TEXTS = 20  # txt files of a folder that could be tables
+_LOOKED_AT = 100  # rows of a file that are checked to find out its format
+_MAX_TEXTS = 20  # a folder with more txt files has no tables among them
 
 
 def _divided(known):
-    """The files, but for those without a header that are no corners, if others are.
+    """Separates files without a header that hold no corners, if other files are good.
 
     Returns:
-        The files to read; and a sentence for each of the others.
+        The files to read; and a sentence for each of the other files. If no file is
+        good, all are to be read.
     """
     good, doubtful = [], []
     for file, read in known:
         why = None
         if read is _read_retinanet:
-            with contextlib.suppress(ValueError):  # which the reader of the file tells
+            with contextlib.suppress(ValueError):  # reported when the file is read
                 why = _why_no_corners(_lines_in(file, limit=_LOOKED_AT))
         if why is None:
             good.append((file, read))
@@ -339,7 +353,7 @@ def _divided(known):
 
 
 def _name_of(file):
-    """The name of a csv file that may mean a split."""
+    """Returns the name of a CSV file, or of its folder, that may mean a split."""
     if file.stem == _ROBOFLOW and split_in_name(file.parent.name):
         return file.parent.name
     return file.stem
@@ -349,9 +363,9 @@ def _splits_of(rows):
     return list(dict.fromkeys(row.split for row in rows if row.split is not None))
 
 
-# --- The rows of a csv file, in each of the formats that people write boxes in.
+# --- The rows of a CSV file, in each of the known formats.
 
-_COLUMNS = {  # each column of the Object Detection API, and what others call it
+_COLUMNS = {  # each column of the Object Detection API, and its other names
     "filename": (
         "filename file_name image image_path image_name image_file img img_path "
         "img_name path file_path filepath file imagename image_id imageid id name "
@@ -375,7 +389,7 @@ _XYWH = (  # columns of left, top, width and height
     ("bbox_x", "bbox_y", "bbox_width", "bbox_height"),
     ("bbox_x", "bbox_y", "bbox_w", "bbox_h"),
     ("left", "top", "width", "height"),
-    ("x", "y", "w", "h"),  # which could be a center: a note says what is read
+    ("x", "y", "w", "h"),  # it could be the center: a note reports how it is read
     ("x", "y", "width", "height"),
 )
 _CENTER = ("center_x", "center_y", "box_width", "box_height")
@@ -384,8 +398,9 @@ _CENTERED = tuple(  # columns of the center, width and height
     for center in (("center_x", "center_y"), ("x_center", "y_center"), ("cx", "cy"))
     for sides in (("width", "height"), ("w", "h"), ("box_width", "box_height"))
 )
-_BBOX = ("bbox", "box", "bounding_box")  # columns of all four numbers
-# Columns that say nothing of a class: a table with others may have one in these.
+_BBOX = ("bbox", "box", "bounding_box")  # columns that hold all four numbers
+# Columns that cannot hold the class. If a table has any other unknown column, its class
+# may be there.
 _NO_CLASS_COLUMNS = frozenset(
     """
     id index image_id split set subset depth area confidence score source
@@ -403,18 +418,18 @@ _AUTOML_SPLITS = {
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class _Row:
-    """What a row says of a box, or of an image without objects: then `box` is None."""
+    """A row: a box, or, if `box` is None, an image without objects."""
 
     image: str
-    label: str | None  # None: the file has no classes
-    box: tuple | None  # left, top, right, bottom
+    label: str | None  # None if the file has no classes
+    box: tuple | None  # left, top, right, bottom, in pixels or in fractions
     normalized_coordinates: bool = False
     size: tuple | None = None  # (height, width)
     split: str | None = None
 
 
 def _read_rows(path, problems):
-    """Reads a csv file in any of the known formats."""
+    """Reads a CSV file in any of the known formats."""
     with dropping_unreadable_copy(local_copy(path)):
         lines = _lines_in(path)
         read, has_header = _format_of(lines, path)
@@ -448,19 +463,37 @@ def _lines_in(path, limit=None):
 
 
 def read_lines(path, reader="from_csv", delimiters=",", limit=None):
-    """`(number, cells)` of the first rows, or all, that are not empty."""
+    """Returns the line number and the cells of the rows of a CSV file.
+
+    Rows without any text are left out. Cells lose the spaces around them. If the
+    delimiter is not a comma, decimal commas become points.
+
+    Args:
+        path: path of the file.
+        reader: name of the public function, for the error.
+        delimiters: characters of which the most frequent one in the first line
+            separates the cells; of equally frequent ones, the first.
+        limit: how many rows to return at most. None returns all.
+
+    Returns:
+        List of pairs `(number, cells)`; `number` counts lines from 1.
+
+    Raises:
+        ValueError: If the file is not CSV text in UTF-8, UTF-16 or UTF-32.
+    """
     lines, path_here = [], local_copy(path)
     try:
         encoding = _encoding_of(path_here)
         with open(path_here, encoding=encoding, newline="") as file:
             first = file.readline()
             file.seek(0)
-            # Spreadsheets of many countries write semicolons; of equal ones the first.
+            # Spreadsheets of many countries write semicolons. `max` prefers the first
+            # of equally frequent delimiters.
             delimiter = max(delimiters, key=first.count)
             rows = csv.reader(file, delimiter=delimiter)
             for row in rows:
                 cells = [cell.strip() for cell in row]
-                if delimiter != ",":  # and then commas for the points of numbers
+                if delimiter != ",":  # such files may have decimal commas
                     cells = [_DECIMAL_COMMA.sub(r"\1.\2", cell) for cell in cells]
                 if any(cells):
                     lines.append((rows.line_num, cells))
@@ -478,16 +511,22 @@ _DECIMAL_COMMA = re.compile(r"^([-+]?\d+),(\d+)$")
 
 
 def _encoding_of(path):
-    """UTF-8; or UTF-16 or UTF-32, which the first bytes show: "Unicode text"."""
+    """Returns UTF-8, or the UTF-16 or UTF-32 that the first bytes of a file show.
+
+    Spreadsheets call UTF-16 "Unicode text".
+    """
     with open(path, "rb") as file:
         found = json.detect_encoding(file.read(4))
     return "utf-8-sig" if found == "utf-8" else found
 
 
 def _format_of(lines, path):
-    """What makes a `_Row` of cells, or says what is wrong; and if there is a header."""
+    """Returns the function that reads a row of this format, and if there is a header.
+
+    The function returns a `_Row`, or a text that says what is wrong with the cells.
+    """
     is_roboflow = path.stem == _ROBOFLOW and split_in_name(path.parent.name)
-    if not lines and is_roboflow:  # whose images are all without objects
+    if not lines and is_roboflow:  # no image of this split has objects
         return _read_retinanet, False
     first = lines[0][1] if lines else [""]
     places = _columns_of(first)
@@ -501,7 +540,7 @@ def _format_of(lines, path):
     if len(first) == 8 and _is_image(first[5]) and are_numbers:
         return _read_make_sense, False
     is_row = len(first) == 6 and first[0] and (are_numbers or not any(first[1:]))
-    is_row = is_row and not _is_box(first[2:])  # which would be `path,number,box`
+    is_row = is_row and not _is_box(first[2:])  # such a row would be `path,number,box`
     if is_row or (len(first) == 5 and _is_image(first[0]) and are_numbers):
         return _read_retinanet, False
     raise InvalidValueError(
@@ -513,9 +552,9 @@ def _format_of(lines, path):
 
 
 def _why_no_corners(lines):
-    """What tells that rows of `path,xmin,ymin,xmax,ymax` are not that, or None.
+    """Returns why rows are not `path,xmin,ymin,xmax,ymax`, or None if they are.
 
-    Some programs write the sides of the box in place of its end.
+    Some programs write the width and the height of the box in place of its end.
     """
     rows = [[_number(cell) for cell in cells[1:5]] for _, cells in lines]
     rows = [row for row in rows if len(row) == 4 and None not in row]
@@ -530,7 +569,7 @@ def _why_no_corners(lines):
 
 
 def _columns_of(header):
-    """The place of each column that a header names; None where it is no header."""
+    """Returns the place of each column that a header names; None if it is no header."""
     names = _names_of(header)
     places = {}
     for column, known in _COLUMNS.items():
@@ -555,7 +594,7 @@ def _columns_of(header):
 
 
 def _names_of(header):
-    """The names of columns, in one way to write them."""
+    """Returns the names of columns in lower case, with `_` for spaces and hyphens."""
     return [re.sub(r"[\s-]+", "_", cell.lower()) for cell in header]
 
 
@@ -564,9 +603,10 @@ def _is_image(cell):
 
 
 def _read_pixels(places, cells, are_corners=False):
-    """A row of a table with a header, by the places of its columns.
+    """Reads a row of a table with a header, by the places of its columns.
 
-    Four numbers in one cell are corners, or left, top, width and height.
+    Four numbers in one cell are corners if `are_corners`, else left, top, width and
+    height.
     """
     cell = {name: cells[i] for name, i in places.items() if i < len(cells)}
     if "bbox" in places:
@@ -584,9 +624,10 @@ def _read_pixels(places, cells, are_corners=False):
 
 
 def _corners(sides, start=0.0):
-    """The corners of left, top, width and height; cells that are no numbers stay.
+    """Converts left, top, width and height to corners; returns other cells unchanged.
 
-    `start` is where a box begins, in its sides: -0.5 for the numbers of its center.
+    `start` is the offset from the given point to the left and the top of the box, in
+    widths and heights: -0.5 if the point is the center.
     """
     numbers = [_number(cell) for cell in sides]
     if None in numbers:
@@ -597,39 +638,46 @@ def _corners(sides, start=0.0):
 
 
 def _numbers_of(cell):
-    """The texts of the numbers in a cell such as `[834.0, 222.0, 56.0, 36.0]`."""
+    """Returns the four number texts of a cell such as `[834.0, 222.0, 56.0, 36.0]`."""
     cells = re.split(r"[\s,;]+", cell.strip("[](){} "))
     return cells if len(cells) == 4 or not any(cells) else [*cells[:3], ""]
 
 
 def _are_corners(lines, column):
-    """Whether all boxes of a column could be corners: sides are, of some, shorter."""
+    """Returns whether all boxes of a column could be corners.
+
+    If the last two numbers are width and height, some of them are below left and top.
+    """
     cells = [cells[column] for _, cells in lines if len(cells) > column]
     boxes = [_numbers_of(cell) for cell in cells if cell]
     return bool(boxes) and all(map(_is_box, boxes))
 
 
 def _is_box(cells):
-    """Whether four cells are the corners of a box: left, top, right, bottom."""
+    """Returns whether four cells are the corners of a box: left, top, right, bottom."""
     numbers = [_number(cell) for cell in cells]
     return None not in numbers and numbers[0] < numbers[2] and numbers[1] < numbers[3]
 
 
 def _read_retinanet(cells):
-    """RetinaNet's format: `path,xmin,ymin,xmax,ymax,class`, or without the class."""
+    """Reads a row of RetinaNet: `path,xmin,ymin,xmax,ymax`, and the class if there."""
     label = None if len(cells) == 5 else (cells[5] if len(cells) > 5 else "")
     return _make_row(cells[0], label, [*cells[1:5], *[""] * (5 - len(cells))])
 
 
 def _read_make_sense(cells):
-    """Make Sense's format: `class,left,top,width,height,filename,width,height`."""
+    """Reads a row of Make Sense's format.
+
+    It is `class,left,top,width,height,filename,width,height`; the last two may be
+    missing.
+    """
     cells = cells + [""] * (8 - len(cells))
     size = reading.check_size(_number(cells[7]), _number(cells[6]))
     return _make_row(cells[5], cells[0], _corners(cells[1:5]), size=size)
 
 
 def _read_automl(cells):
-    """AutoML's format: `set,path,label` and two or four corners in fractions."""
+    """Reads a row of AutoML: `set,path,label`, and two or four corners in fractions."""
     cells = cells + [""] * (11 - len(cells))
     split = _AUTOML_SPLITS.get(cells[0].upper())
     if split is None:
@@ -644,7 +692,7 @@ def _read_automl(cells):
 def _make_row(
     image, label, box, *, normalized_coordinates=False, size=None, split=None
 ):
-    """A `_Row`, or what is wrong with it."""
+    """Returns a `_Row`, or a text that says what is wrong with it."""
     if not image:
         return "the name of an image is expected"
     common = {

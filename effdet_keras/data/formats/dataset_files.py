@@ -1,7 +1,7 @@
-"""Which files and folders belong to a dataset, and which split a name stands for.
+"""Decides which files and folders belong to a dataset, and which split a name means.
 
-Every reader lists folders through these functions, so that hidden files, a Mac's `._`
-files, Jupyter's copies and the settings of editors are data for none of them.
+Every reader lists folders through these functions. Hidden files, a Mac's `._` files,
+Jupyter's copies and the settings of editors are therefore data for none of them.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 from effdet_keras._internal.whole_files import is_remote
 
 # Folders of programs beside data: environments, caches, logs, models and their results.
-# They are looked into last of all, for a dataset that is nowhere else.
+# A dataset is looked for in them last, if there is none elsewhere.
 NO_DATA_FOLDERS = frozenset(
     """
     __pycache__ node_modules site-packages venv env virtualenv build dist
@@ -29,15 +29,15 @@ NO_DATA_FOLDERS = frozenset(
     training_checkpoints tensorboard cache notebooks third_party
     """.split()
 )
-DEPTH = 4  # folders below the one that is named, in which a dataset is looked for
-DEEPEST = 8  # where there is none above
+DEPTH = 4  # levels of folders below the named folder in which a dataset is looked for
+DEEPEST = 8  # levels to look at if no dataset is found in the first `DEPTH`
 
 
 def is_visible(name: str) -> bool:
-    """Whether a file or folder of this name can belong to a dataset.
+    """Returns whether a file or folder of this name can belong to a dataset.
 
-    Names that begin with a dot are of editors (`.idea`), Jupyter
-    (`.ipynb_checkpoints`), Git, and of a Mac (`._a.jpg`), which also makes `__MACOSX`.
+    Names that begin with a dot come from editors (`.idea`), Jupyter
+    (`.ipynb_checkpoints`), Git, or a Mac (`._a.jpg`), which also makes `__MACOSX`.
 
     Example:
         >>> list(filter(is_visible, ("a.jpg", "._a.jpg", ".idea", "__MACOSX")))
@@ -53,7 +53,7 @@ _listings: contextvars.ContextVar[dict | None] = contextvars.ContextVar(
 
 @contextlib.contextmanager
 def listing_once() -> Iterator[None]:
-    """Context in which a folder is listed once, however many readers look into it."""
+    """Context in which a folder is listed only once, however many readers need it."""
     known = _listings.get()
     token = _listings.set({} if known is None else known)
     try:
@@ -63,17 +63,18 @@ def listing_once() -> Iterator[None]:
 
 
 def names_in(folder: Any) -> tuple[list[str], list[str]]:
-    """The visible names in a folder, sorted: of its folders, and of its files."""
+    """Returns the sorted visible names of folders, and of files, in a folder."""
     listing = _listing_of(folder)
     return list(listing.folders), listing.files
 
 
 class _Listing(NamedTuple):
-    """The visible names in a folder, sorted."""
+    """The sorted visible names in a folder."""
 
     folders: list[str]
     files: list[str]
-    by_suffix: Mapping[str, list[str]]  # the files by what follows their last dot
+    # Names of files by what follows their last dot, in lower case.
+    by_suffix: Mapping[str, list[str]]
 
 
 def _listing_of(folder):
@@ -103,33 +104,43 @@ def _list(folder):
 
 
 def visible_folders(folder: Any) -> list[Any]:
-    """The folders directly in a folder, sorted by name."""
+    """Returns the visible folders directly in a folder, sorted by name."""
     return [folder / name for name in names_in(folder)[0]]
 
 
 def visible_files(folder: Any, *suffixes: str) -> list[Any]:
-    """The files directly in a folder, sorted by name.
+    """Returns the visible files directly in a folder, sorted by name.
 
     Args:
-        folder: path of a folder; one that is not there has no files.
-        suffixes: endings in lower case, such as ".json". None of them means every file.
+        folder: path of a folder. One that does not exist has no files.
+        suffixes: endings in lower case, such as ".json". Without any, all files are
+            returned.
+
+    Returns:
+        List of paths.
     """
     if not folder.is_dir():
         return []
     listing = _listing_of(folder)
     if not suffixes:
         return [folder / name for name in listing.files]
-    # There may be 100,000 images beside few other files: those are not looked through.
+    # There may be 100,000 images beside few other files: the listing by suffix avoids a
+    # search through all of them.
     endings = {suffix.rpartition(".")[2] for suffix in suffixes}
     names = [name for ending in endings for name in listing.by_suffix.get(ending, ())]
     return [folder / n for n in sorted(names) if n.lower().endswith(suffixes)]
 
 
 def walk(folder: Any, depth: int | None = None) -> Iterator[tuple[Any, list, list]]:
-    """As `os.walk`: each folder, with the sorted visible names of folders and files.
+    """Yields a folder and the folders below it, as `os.walk` does.
 
-    The caller may shorten the list of folders: those left out are not entered. A folder
-    that a link leads to is entered once.
+    Each item has the path, and the sorted visible names of the folders and of the files
+    in it. The caller may shorten the list of folders: those left out are not entered. A
+    folder that a link leads to is entered once.
+
+    Args:
+        folder: path of the folder.
+        depth: how many levels of folders to enter; None means all.
     """
     waiting, seen = [(folder, 0)], set()
     while waiting:
@@ -137,7 +148,7 @@ def walk(folder: Any, depth: int | None = None) -> Iterator[tuple[Any, list, lis
         try:
             folders, files = names_in(place)
         except OSError:
-            continue  # that may not be read: not ours
+            continue  # a folder without permission is not part of a dataset
         yield place, folders, files
         if depth is not None and level >= depth:
             continue
@@ -148,7 +159,7 @@ def walk(folder: Any, depth: int | None = None) -> Iterator[tuple[Any, list, lis
 
 
 def _is_new(link, seen):
-    """Whether a link leads to a folder that is not above it, nor was there before."""
+    """Returns whether a link leads to a folder neither above it nor entered before."""
     target = link.resolve()
     if target in seen or target in link.parent.resolve().parents:
         return False
@@ -157,19 +168,19 @@ def _is_new(link, seen):
 
 
 ARCHIVES = (".zip", ".rar", ".7z", ".tar", ".tgz", ".tar.gz", ".tar.bz2", ".tar.xz")
-_ARCHIVE_DEPTH = 3  # folders below that of a dataset, in which archives are looked for
+_ARCHIVE_DEPTH = 3  # levels of folders below a dataset in which archives are looked for
 
 
 def describe_archives(folder: Any, missing: Sequence[str] = ()) -> str:
-    """Says which archives below a folder may have images that are missing.
+    """Returns a sentence about archives below a folder that may have missing images.
 
     Args:
-        folder: path, or None where it is not known; of addresses nothing is said.
-        missing: paths of these images, where they are known: zip files without any of
-            them are left out.
+        folder: path, or None if it is unknown. For an address, the result is "".
+        missing: paths of the missing images, if they are known. Zip files without any
+            of them are then left out.
 
     Returns:
-        A sentence; "" without an archive.
+        A sentence, or "" if there is no archive.
     """
     if folder is None or is_remote(folder):
         return ""
@@ -187,7 +198,10 @@ def describe_archives(folder: Any, missing: Sequence[str] = ()) -> str:
 
 
 def _may_have(archive, wanted):
-    """Whether an archive may have files of some names, by the list of a zip file."""
+    """Returns whether an archive may have files of some names, by a zip's table.
+
+    Archives other than zip files may always have them.
+    """
     if archive.suffix.lower() != ".zip":
         return True
     try:
@@ -203,20 +217,20 @@ def _may_have(archive, wanted):
     )
 
 
-_IS_UTF8 = 0x800  # the flag of a name in a zip file whose encoding is known
+_IS_UTF8 = 0x800  # flag in a zip file: the name of the member is in UTF-8
 
 
 def _file_name(path):
-    """The last part of a path of any machine, for a comparison."""
+    """Returns the last part of a path of any operating system, in lower case."""
     return re.split(r"[\\/]", path)[-1].lower()
 
 
-# --- The split that the name of a file or folder stands for.
+# --- The split that the name of a file or folder means.
 
-ONE_SPLIT = "train"  # the name of a dataset that is not divided
+ONE_SPLIT = "train"  # the name of the split of a dataset that is not divided
 
-# In Spanish, Portuguese, French and Italian. Some mean other things as well: `teste`
-# are heads in Italian.
+# Words in Spanish, Portuguese, French and Italian. Some have other meanings too:
+# `teste` means heads in Italian.
 _IN_OTHER_LANGUAGES = {
     "entrenamiento": "train",
     "treinamento": "train",
@@ -245,7 +259,7 @@ _SHORT = {"training": "train", "trn": "train", "testing": "test", "tst": "test"}
 _SHORT["validate"] = "validation"
 _ROLES = {"train": "train", "test": "test"}
 _ROLES |= dict.fromkeys(("val", "valid", "validation", "eval"), "validation")
-# Words of such names that tell what is in a file, not of which split it is.
+# Words in names that describe the content of a file and not its split.
 _OTHER_WORDS = frozenset(
     """
     annotation annotations annots annot anns ann instances instance default data dataset
@@ -256,7 +270,7 @@ _OTHER_WORDS = frozenset(
     """.split()
 )
 
-# Those that are written together with another word, as in `oldimages`.
+# Words for content that may be joined to another word, as in `oldimages`.
 _CONTENTS = (
     "annotations?|images?|labels?|files|data|datasets?|sets?|imgs?|photos?|frames?"
     "|txts?|xmls?|version"
@@ -264,10 +278,12 @@ _CONTENTS = (
 
 
 def split_in_name(name: str) -> str | None:
-    """The split that a name mentions, beside words that mean no split; else None.
+    """Returns the split that a name means, or None if it has words of other meaning.
 
-    Numbers mean no split either, but for a year, as in `val2017`. Other words may mean
-    one: `toy_train` may hold toys. Where a second name tells, see `splits_in_names`.
+    Words for the content of a file, such as those in `_OTHER_WORDS`, and numbers are
+    ignored, except for a year directly behind the split, as in `val2017`. Any other
+    word makes the meaning uncertain: `toy_train` may hold toys. If there are several
+    names, see `splits_in_names`.
 
     Example:
         >>> [split_in_name(n) for n in ("obj_train_data", "Train", "val2017", "cats")]
@@ -280,7 +296,7 @@ def split_in_name(name: str) -> str | None:
 
 
 def split_word_in(name: str) -> str | None:
-    """The only split that a name mentions, whatever words are beside it; else None.
+    """Returns the only split that a name mentions, beside any other words; else None.
 
     Example:
         >>> [split_word_in(n) for n in ("cats_train", "toyTest (1)", "train_test")]
@@ -291,7 +307,7 @@ def split_word_in(name: str) -> str | None:
 
 
 def words_in_name(name: str) -> set[str]:
-    """The words of a name in lower case, without those that only say what it holds.
+    """Returns the words of a name in lower case, without words for its content.
 
     Example:
         >>> sorted(words_in_name("annotations-Test_cam1"))
@@ -301,9 +317,9 @@ def words_in_name(name: str) -> set[str]:
 
 
 def has_word(name: str, words: str) -> bool:
-    """Whether a name has one of some words, such as "old|backups?".
+    """Returns whether a name has one of some words, such as "old|backups?".
 
-    It may be written together with a word for what a folder holds, and a number.
+    The word may be joined to a word for the content of a folder, and to a number.
 
     Example:
         >>> names = ("images_old", "oldLabels", "rawdata2", "gold", "drawers")
@@ -315,7 +331,7 @@ def has_word(name: str, words: str) -> bool:
 
 
 def _words_of(name):
-    """The words of a name: "trainImages" and "TrainSet" are two as well."""
+    """Returns the words of a name; "trainImages" and "TrainSet" have two each."""
     return [w for w in re.split(r"[\W_]+|(?<=[a-z])(?=[A-Z])", name) if w]
 
 
@@ -329,13 +345,15 @@ def _role_of(split):
 
 
 def splits_in_names(names: Iterable[str]) -> dict[str, str]:
-    """The names that mean splits, of files or folders beside each other.
+    """Returns which of the names of neighboring files or folders mean splits.
 
-    Names with other words are splits where two of them differ in the split alone, and
-    words of other languages where they mean another split than a name beside them.
+    A name that also has other words means a split only if another name has the same
+    other words and a different split. A word of another language means a split only if
+    the names mean more than one split in all.
 
     Returns:
-        Dict from name to split: the name itself where two mean the same split.
+        Dict from name to split. If two names mean the same split, the name itself takes
+        the place of the split.
 
     Example:
         >>> splits_in_names(["cats_train", "cats_val", "toy_train", "valid images"])
@@ -363,7 +381,7 @@ def splits_in_names(names: Iterable[str]) -> dict[str, str]:
 
 
 def _foreign_split(name):
-    """The only split that a name mentions in another language than English, or None."""
+    """Returns the only split that a name means in another language, or None."""
     words = _words_of(unicodedata.normalize("NFC", name).lower())
     found = [_IN_OTHER_LANGUAGES[w] for w in words if w in _IN_OTHER_LANGUAGES]
     others = (w for w in words if w not in _IN_OTHER_LANGUAGES and not w.isdecimal())
@@ -375,13 +393,22 @@ def _foreign_split(name):
 
 
 def split_folders(folder: Any) -> dict[str, Any]:
-    """The folders directly in a folder that are called after splits, by the split."""
+    """Returns the folders directly in a folder that are named after splits.
+
+    Args:
+        folder: path of the folder.
+
+    Returns:
+        Dict from split, as `splits_in_names` gives it, to path.
+    """
     splits = splits_in_names(names_in(folder)[0])
     return {split: folder / name for name, split in splits.items()}
 
 
 def split_of_name(name: str) -> str:
-    """The split that the name of a file stands for, which may be the name itself.
+    """Returns the split that a file name means, which may be the name itself.
+
+    A name that only has words for the content of a file means "train".
 
     Example:
         >>> [split_of_name(n) for n in ("instances_default", "val_labels", "cats")]
@@ -395,10 +422,10 @@ def split_of_name(name: str) -> str:
 
 
 def split_names(names: Sequence[str]) -> list[str]:
-    """What the splits of files, or folders, are called, each by a name of its own.
+    """Returns a unique split name for each name of a file or folder.
 
-    Where two mean the same split, both keep the name of their file, so that no file is
-    lost behind another.
+    If two mean the same split, both keep their own names, so that no file hides
+    another.
 
     Example:
         >>> split_names(["instances_default", "instances_val"])
@@ -408,7 +435,7 @@ def split_names(names: Sequence[str]) -> list[str]:
     """
     named = splits_in_names(names)
     short = [named.get(name) or split_of_name(name) for name in names]
-    # "train.json" is that split; "annotations.json" beside it is not.
+    # "train.json" is the split "train"; "annotations.json" beside it is not.
     certain = {split_word_in(name) for name in named}
     short = [
         s if name in named or s not in certain else name
@@ -419,7 +446,7 @@ def split_names(names: Sequence[str]) -> list[str]:
 
 
 def role_of_split(name: str) -> str | None:
-    """What a split of this name is for: "train", "validation", "test"; None: unknown.
+    """Returns the role of a split: "train", "validation", "test", or None if unknown.
 
     Example:
         >>> [role_of_split(n) for n in ("train2017", "valid", "trainval")]
@@ -430,9 +457,9 @@ def role_of_split(name: str) -> str | None:
 
 
 def splits_of_role(names: Iterable[str], role: str | None) -> list[str]:
-    """The splits for a role of `role_of_split`.
+    """Returns the splits with a role of `role_of_split`.
 
-    Pascal VOC's `trainval` is for training where no other split is.
+    Pascal VOC's `trainval` has the role "train" if no other split has it.
 
     Example:
         >>> splits_of_role(["trainval", "test"], "train")
@@ -448,7 +475,7 @@ def splits_of_role(names: Iterable[str], role: str | None) -> list[str]:
 
 
 def first_to_train_on(names: Iterable[str]) -> str:
-    """The split to train on; where none is called so, the first one.
+    """Returns the split to train on; if none has that role, the first one.
 
     Example:
         >>> first_to_train_on(["test", "train2017"]), first_to_train_on(["a", "b"])
@@ -459,10 +486,10 @@ def first_to_train_on(names: Iterable[str]) -> str:
 
 
 def split_roles(parts: Iterable[str]) -> set[str]:
-    """The roles that the folders of a path mention, whatever words are beside them.
+    """Returns the roles of the splits that the folders of a path mention.
 
-    An image is not taken for one of another split by mistake: where a word may mean a
-    split, it does.
+    Any other words beside them are ignored. A word that may mean a split counts as one,
+    so that an image is not taken for one of another split by mistake.
 
     Example:
         >>> sorted(split_roles(["pets_train", "images"]))

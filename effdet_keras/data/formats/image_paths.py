@@ -1,8 +1,9 @@
-"""Images that are not where an annotation file says: paths of another machine.
+"""Finds images whose paths in an annotation file are those of another machine.
 
-A file names `C:\\Users\\me\\pets\\a.png`, and the image is `images/a.png` of the
-dataset: the longest ending of the path that exists below the dataset is meant, if it is
-one file. Nothing below the dataset is listed before a path turns out to be missing.
+If a file names `C:\\Users\\me\\pets\\a.png`, the image may be `images/a.png` in the
+dataset. The longest ending of the path that exists below the dataset is used, if it
+means one file. The files below a dataset are listed only once a path turns out to be
+missing.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ from effdet_keras.data.formats.dataset_files import (
 from effdet_keras.data.shared_images import is_copy
 from effdet_keras.images import IMAGE_SUFFIXES
 
-# The folder that the user named, while what is in it is read.
+# The folder that the user named, while the dataset in it is read.
 _root: contextvars.ContextVar[Any] = contextvars.ContextVar(
     "dataset_root", default=None
 )
@@ -38,7 +39,11 @@ _root: contextvars.ContextVar[Any] = contextvars.ContextVar(
 
 @contextlib.contextmanager
 def dataset_root(path: Any) -> Iterator[None]:
-    """Context in which images are looked for below a folder, or around a file."""
+    """Context in which images are looked for below a folder, or around a file.
+
+    Args:
+        path: the file or folder that the user named.
+    """
     token = _root.set(root_around(path))
     try:
         yield
@@ -46,13 +51,14 @@ def dataset_root(path: Any) -> Iterator[None]:
         _root.reset(token)
 
 
-# Folders beside the images, or around the folders of splits, that hold annotations.
+# Names of folders of annotations, beside the images or around the folders of splits.
 ANNOTATION_FOLDERS = frozenset(
     """
     annotations annotation annots annot anns labels label json jsons xml xmls metadata
     """.split()
 )
-# Folders that are not the whole dataset, if a file in them is named.
+# Names of folders that are not the whole dataset, even if the user names a file in
+# them.
 _INNER_FOLDERS = ANNOTATION_FOLDERS | {
     "csv",
     "meta",
@@ -64,7 +70,11 @@ _INNER_FOLDERS = ANNOTATION_FOLDERS | {
 
 
 def root_around(path: Any) -> Any:
-    """The folder of a dataset: that of a file, or around its folder of annotations."""
+    """Returns the folder of the dataset that a file or folder belongs to.
+
+    It is the folder itself, or that of the file, or the one around a folder of
+    annotations that has the file.
+    """
     path = path_of(path)
     if not is_remote(path):
         path = path.absolute()
@@ -75,17 +85,21 @@ def root_around(path: Any) -> Any:
 
 
 def current_root(source: Any = None) -> Any:
-    """The folder below which images of a file or folder may be; None if unknown."""
+    """Returns the folder below which images may be looked for, or None.
+
+    It is the `dataset_root` that is set, or else that around `source`. It is never the
+    whole disk, nor the home folder of the user.
+    """
     root = _root.get()
     if root is None and source is not None:
         root = root_around(source)
-    # Never the whole disk, nor all that a user has: an image of anything could fit.
+    # Never the whole disk, nor the home folder: some unrelated image there could fit.
     no_dataset = root is None or root.parent == root or root == pathlib.Path.home()
     return None if no_dataset else root
 
 
 def path_parts(name: str) -> list[str]:
-    """The folders and the file of a path of any machine, or of an address.
+    """Returns the folders and the file name in a path of any system, or an address.
 
     Example:
         >>> path_parts(r"..\\media\\upload\\4\\x.png")
@@ -101,13 +115,15 @@ def path_parts(name: str) -> list[str]:
     elif re.match(r"[a-z][a-z0-9+.-]+://", name, re.IGNORECASE):
         name = path_in_address(name)
     elif name.partition("?")[0].lower().endswith(IMAGE_SUFFIXES):
-        name = name.partition("?")[0]  # the end of an address
+        name = name.partition("?")[0]  # without the query of an address
     parts = re.split(r"[\\/]+", name)
     return [p for p in parts if p not in ("", ".", "..", "~") and p[1:] != ":"]
 
 
 class ImageIndex:
-    """The images below a folder, by their names: made when a path is missing.
+    """Index of the images below a folder, by their names.
+
+    It is made only once a path is missing.
 
     Args:
         root: folder of the dataset.
@@ -115,8 +131,10 @@ class ImageIndex:
 
     def __init__(self, root: Any):
         self.root = root
-        self._paths = collections.defaultdict(list)  # parts below the root, by name
-        # Thousands may be called `0001.jpg`, but few in a folder of one name too.
+        # Name in lower case -> parts of paths below the root.
+        self._paths = collections.defaultdict(list)
+        # Thousands of images may be called `0001.jpg`, but few of them are in folders
+        # of the same name too.
         self._in_folder = collections.defaultdict(list)
         self._stems = collections.defaultdict(list)
         is_there = not is_remote(root) or root.is_dir()
@@ -132,17 +150,21 @@ class ImageIndex:
                 self._stems[stem].append((*folders, name))
 
     def __iter__(self) -> Iterator[Any]:
-        """The paths of all images."""
+        """Yields the paths of all images."""
         for places in self._paths.values():
             yield from (_join(self.root, parts) for parts in places)
 
     def find(self, name: str, roles: Set[str] = frozenset()) -> Any:
-        """The path of the image that a name of another machine means, or None.
+        """Returns the path of the image that another machine's path means, or None.
 
-        The longest ending that exists is taken where it is one image; copies, files of
-        the same bytes, are one. Of several, that in the folder of a split with these
-        roles is. An image of one split is never taken for one of another: nothing is
-        found then.
+        The longest ending of the name that exists is used, if it means one image.
+        Copies, which are files with the same bytes, count as one. Among several images,
+        the one in the folder of a split with these roles is used. An image of one split
+        is never taken for one of another; then the result is None.
+
+        Args:
+            name: path or address in the annotations. Its suffix may be missing.
+            roles: roles of the split, as `split_roles` returns them.
         """
         parts = path_parts(name)
         if not parts:
@@ -150,7 +172,7 @@ class ImageIndex:
         for last in dict.fromkeys((parts[-1], without_hash(parts[-1]))):
             candidates = self._paths.get(last.lower())
             if candidates is None and not last.lower().endswith(IMAGE_SUFFIXES):
-                candidates = self._stems.get(last.lower())  # without its ending
+                candidates = self._stems.get(last.lower())  # the name has no suffix
             if candidates:
                 wanted = [*parts[:-1], last]
                 near = self._with_ending(wanted) if len(parts) > 1 else ()
@@ -159,24 +181,24 @@ class ImageIndex:
         return None
 
     def _only(self, places):
-        """The path of the image at some places: copies are one image. Else None."""
+        """Returns the path if the places are one image and its copies, else None."""
         paths = [_join(self.root, parts) for parts in places]
         is_one = all(is_copy(str(paths[0]), str(path)) for path in paths[1:])
         return paths[0] if paths and is_one else None
 
     def _with_ending(self, parts):
-        """The paths that may end in these parts: by the folder and the name."""
+        """Returns the paths that may end in these parts, by the folder and the name."""
         name = parts[-1].lower()
         if len(parts) == 1:
             return self._paths.get(name, ())
         return self._in_folder.get((parts[-2].lower(), name), ())
 
     def find_stem(self, stem: str) -> Any:
-        """The image with a name without suffix, if there is one; else None."""
+        """Returns the only image with this name without suffix, or None."""
         return self._only(self._stems.get(stem.lower(), ()))
 
     def has(self, ending: Sequence[str], roles: Set[str]) -> bool:
-        """Whether there are images of these roles whose paths end like this."""
+        """Returns whether images of these roles have paths that end in these parts."""
         return any(
             _common_ending(ending, path) == len(ending)
             and _fits(_roles_of(path[:-1]), roles)
@@ -185,7 +207,7 @@ class ImageIndex:
 
 
 def without_hash(name: str) -> str:
-    """The name of a file before Label Studio put eight digits before it.
+    """Removes the eight digits and the hyphen that Label Studio puts before a name.
 
     Example:
         >>> without_hash("1a2b3c4d-cat.jpg")
@@ -195,7 +217,7 @@ def without_hash(name: str) -> str:
 
 
 def _longest(wanted, candidates, roles):
-    """Of paths with the name that is wanted those with the longest ending."""
+    """Returns the candidates that share the longest ending with the wanted path."""
     named = split_roles(wanted[:-1]) or roles
     candidates = [c for c in candidates if _fits(_roles_of(c[:-1]), named)]
     lengths = [
@@ -206,25 +228,28 @@ def _longest(wanted, candidates, roles):
     best = [c for c, length in zip(candidates, lengths) if length == longest]
     if len(best) > 1 and roles:
         best = [c for c in best if _roles_of(c[:-1]) == roles] or best
-    if len(best) > 1:  # an image may also be among results, with boxes drawn on it
+    if len(best) > 1:  # results, with boxes drawn on the image, are no candidates
         best = [c for c in best if not any(map(_is_of_results, c[:-1]))]
     return best
 
 
 @functools.lru_cache(maxsize=100_000)
 def _roles_of(folders):
-    """The roles of splits that folders mention, which many images share."""
+    """Returns the roles of the splits that folders mention.
+
+    Many images share their folders, so the results are cached.
+    """
     return frozenset(split_roles(folders))
 
 
 def _is_of_results(folder):
-    """Whether a folder has copies of images, or masks, but not the images."""
+    """Returns whether a folder has results or masks rather than the original images."""
     words = set(re.split(r"[\W_]+", folder.lower()))
     return folder.lower() in NO_DATA_FOLDERS or not words.isdisjoint(_NO_IMAGES)
 
 
 def may_have_images(folder: str) -> bool:
-    """Whether a folder of this name may have images, rather than masks or labels.
+    """Returns whether a folder of this name may have images, not masks or labels.
 
     Example:
         >>> [may_have_images(n) for n in ("val_images", "val_masks", "val_labels")]
@@ -238,12 +263,12 @@ _NO_IMAGES = frozenset("mask masks overlay overlays result results".split())
 
 
 def _fits(roles, wanted):
-    """Whether folders of these splits may hold an image of a path that names others."""
+    """Returns whether folders of `roles` may hold an image of a split with `wanted`."""
     return not roles or not wanted or bool(roles & wanted)
 
 
 def _common_ending(wanted, path, case=False):
-    """How many of the last parts of two paths are equal."""
+    """Returns how many of the last parts of two paths are equal."""
     count = 0
     for one, other in zip(reversed(wanted), reversed(path)):
         if one != other and (case or one.lower() != other.lower()):
@@ -258,17 +283,17 @@ _IMAGE_FOLDERS = ("images", "Images", "imgs", "img", "JPEGImages", "data")
 class ImageLocator:
     """Finds the images that an annotation file names.
 
-    A name may be the path of another machine, an address, or have a prefix that the
-    tool added. The longest ending of it that exists near the file is taken, where that
-    is one image.
+    A name may be a path of another machine or an address, or have a prefix that the
+    tool added. The longest ending of it that exists near the file is used, if it means
+    one image.
 
     An image of one split is never taken for one of another.
 
     Args:
-        file: path of the annotation file. Its name, or that of its folder, may be the
-            name of a split, whose folder may hold the images.
-        image_dir: folder of the images, or None for those near the file.
-        subset: name of the split, where it is in the file.
+        file: path of the annotation file. If its name, or that of its folder, means a
+            split, the folder of that split may hold the images.
+        image_dir: folder of the images, or None to look near the file.
+        subset: name of the split, if the file gives it.
     """
 
     def __init__(self, file: Any, image_dir: Any = None, subset: str | None = None):
@@ -286,8 +311,8 @@ class ImageLocator:
         split = subset or split_word_in(file.stem)
         names = [split, *(f"{f}/{split}" for f in _IMAGE_FOLDERS)] if split else []
         names += [file.stem, *_IMAGE_FOLDERS]
-        # A folder `images` beside the folder of the file is near enough as well.
-        # What is above an address may be no folder.
+        # A folder `images` beside the folder of the file is near enough too. What is
+        # above an address may be no folder.
         bases = [folder] if is_remote(folder) else [folder, folder.parent]
         places = [base / name for base in bases for name in names]
         self._folders = list(dict.fromkeys([folder, self._root, *places]))
@@ -295,9 +320,13 @@ class ImageLocator:
             self._folders = [place for place in self._folders if place.is_dir()]
 
     def find(self, name: str) -> Any:
-        """The path of an image; where none is there, the one that was expected."""
+        """Returns the path of an image, or the expected path if it does not exist.
+
+        Args:
+            name: name of the image in the annotations: a path or an address.
+        """
         path = self._find(name)
-        other = urllib.parse.unquote(name)  # some tools write a blank as %20
+        other = urllib.parse.unquote(name)  # some tools write a space as %20
         if other == name or is_file(path):
             return path
         found = self._find(other)
@@ -309,7 +338,7 @@ class ImageLocator:
             return self._folders[0]
         if "://" not in name:
             literal = self._folders[0] / name.strip().replace("\\", "/")
-            if is_file(literal):  # with `..` in it, or absolute
+            if is_file(literal):  # a name that has `..` in it, or is absolute
                 return literal
         roles = split_roles(parts[:-1]) or self._roles
         for start in range(len(parts)):
@@ -319,22 +348,30 @@ class ImageLocator:
                 if is_file(path) and self._may_be_of(path, roles):
                     return path
             if self._images.has(ending, roles):
-                break  # deeper below: shorter endings are not better
+                break  # an image deeper below fits better than shorter endings here
         expected = self._folders[0] / "/".join(parts)
         return self._images.find(name, self._roles) or expected
 
     def find_frame(self, stem: str) -> Any | None:
-        """The image of a name without suffix, or None."""
+        """Returns the image with this name without suffix, or None."""
         return self._images.find_stem(stem)
 
     def frames(self) -> list[tuple[int, str]]:
-        """The numbers and names of images that are called as frames of a video are."""
+        """Returns the numbers and names of the images that are frames of a video.
+
+        Their names are `frame_000000` and so on.
+        """
         paths = list(self._images)
         matches = [(re.fullmatch(r"frame_(\d+)", p.stem), p.name) for p in paths]
         return sorted((int(match[1]), name) for match, name in matches if match)
 
     def find_renamed(self, name: str, rename: Callable[[str], str]) -> Any | None:
-        """The one image whose name a tool has changed to this one, or None."""
+        """Returns the only image that `rename` gives this name, or None.
+
+        Args:
+            name: name in the annotations, which the tool has changed.
+            rename: function from the name of a file to the changed name.
+        """
         if self._renamed is None:
             self._renamed = collections.defaultdict(list)
             for path in self._images:
@@ -343,12 +380,12 @@ class ImageLocator:
         return found[0] if len(found) == 1 else None
 
     def _may_be_of(self, path, roles):
-        """Whether an image may be of one of these splits, by its folders."""
+        """Returns whether an image in these folders may be of one of these roles."""
         return _fits(split_roles(path.parts[len(self._root.parts) : -1]), roles)
 
     @property
     def _images(self):
-        """The images below the folder: listed when one is not where it should be."""
+        """The index of the images below the folder, made when an image is missing."""
         if self._index is None:
             self._index = ImageIndex(self._root)
         return self._index
@@ -360,17 +397,18 @@ def find_moved(
     expected: Sequence[Any] = (),
     image_dir: Any = None,
 ) -> tuple[list[Any], Any]:
-    """The images that names of another machine mean: a path or None for each.
+    """Finds images that are not at their paths in the annotations.
 
     Args:
         names: for each image the names that it may have, most likely first.
         source: the annotation file, or the folder of the dataset.
-        expected: the path at which each was expected, whose folders may name a split.
-        image_dir: the folder to look below; None is that of the dataset.
+        expected: the path at which each image was expected; its folders may name a
+            split.
+        image_dir: the folder to look below. None means that of the dataset.
 
     Returns:
-        The paths, and the folder below which they were looked for, or None. Two images
-        never get one path: both are None then.
+        List of a path or None for each image; and the folder below which they were
+        looked for, or None. Two images never get the same path: both are None then.
     """
     root = current_root(source) if image_dir is None else path_of(image_dir)
     if root is None or not root.is_dir() or (is_remote(root) and not root.is_listed):
@@ -387,7 +425,15 @@ def find_moved(
 
 
 def images_called(names: Sequence[str], source: Any) -> list[list[Any]]:
-    """For each path all images of the dataset whose files have the name it ends in."""
+    """Returns for each name all images of the dataset with the same file name.
+
+    Args:
+        names: paths from the annotations.
+        source: the annotation file, or the folder of the dataset.
+
+    Returns:
+        List of lists of paths.
+    """
     root = current_root(source)
     if not names or root is None or is_remote(root):
         return [[] for _ in names]
@@ -400,26 +446,30 @@ def images_called(names: Sequence[str], source: Any) -> list[list[Any]]:
 
 
 def _roles_of_source(path):
-    """The roles of the split that an annotation file, or its folder, names."""
+    """Returns the roles of the split that an annotation file, or its folder, names."""
     of_folder = split_in_name(path.parent.name) or ""
     name = path.stem if is_file(path) else split_in_name(path.name) or ""
     return split_roles([name]) or split_roles([of_folder])
 
 
-# --- Folders and lists of images that a file names.
+# --- Folders and lists of images that a `data.yaml` names.
 
 
 def find_folder(name: str, bases: Sequence[Any]) -> tuple[Any, bool]:
-    """The folder or file that a `data.yaml` names, and whether it was moved.
+    """Finds the folder or file that a `data.yaml` names.
 
-    Looks at each base first, then for the longest ending of the path that exists in a
-    base, then for it below the base, where it is one. An ending keeps the name of a
-    split: `valid/images` is never `images` alone, which could be those of `train`. Of
-    `../train/images`, as Roboflow writes it, `train/images` in a base comes first, and
-    what lies outside of all bases last.
+    The path is tried in each base first. Then the longest ending of the path that
+    exists in a base is used, and then an ending that exists once below a base. An
+    ending always keeps the name of a split: `valid/images` never becomes `images`
+    alone, which could be those of `train`. For `../train/images`, as Roboflow writes
+    it, `train/images` in a base is tried first, and paths outside of all bases last.
+
+    Args:
+        name: path in the `data.yaml`.
+        bases: folders that it may be relative to, most likely first.
 
     Returns:
-        Path or None; bool, whether the path is another than the file says.
+        Path or None; and whether the path was found only by an ending.
     """
     clean = name.strip().strip("'\"").replace("\\", "/")
     texts = [name, name.replace("../", ""), clean, clean.replace("../", "")]
@@ -454,7 +504,7 @@ def find_folder(name: str, bases: Sequence[Any]) -> tuple[Any, bool]:
 
 
 def is_outside(place: Any, bases: Sequence[Any]) -> bool:
-    """Whether a path is in none of some folders of this machine, after all `..`.
+    """Returns whether a path, after resolving `..`, is in none of some local folders.
 
     Example:
         >>> base = pathlib.Path("/data/pets")
@@ -468,11 +518,11 @@ def is_outside(place: Any, bases: Sequence[Any]) -> bool:
     return folders.isdisjoint((place, *place.parents))
 
 
-_DEPTH = 4  # folders below the one of a data.yaml
+_DEPTH = 4  # levels of folders below a base in which an ending is looked for
 
 
 def _folders_below(base):
-    """The parts of each folder below one, without those of models and caches."""
+    """Yields the parts of each folder below one, without those of models and caches."""
     for place, folders, _ in walk(base, depth=_DEPTH):
         folders[:] = [name for name in folders if name.lower() not in NO_DATA_FOLDERS]
         if place != base:

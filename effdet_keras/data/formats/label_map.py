@@ -1,4 +1,4 @@
-"""Label maps: which name the class of each category id has."""
+"""Label maps: the name of the class of each category id."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from effdet_keras.errors import InvalidValueError, check_argument, require
 from effdet_keras.labels import extend_category_ids
 from effdet_keras.weights.presets import COCO_CATEGORY_IDS, COCO_CLASS_NAMES
 
-# What readers take as `class_names`: names, or a label map.
+# The types of the argument `class_names` of readers: names, or a label map.
 ClassNames = Sequence[str] | Mapping[int, str] | str | os.PathLike
 
 
@@ -38,7 +38,23 @@ NAMED_LABEL_MAPS = {
 def label_map_of(
     label_map: Mapping[int, str] | str | os.PathLike, *, drop_zero: bool = False
 ) -> dict[int, str]:
-    """Returns a label map, however it is given; `drop_zero` as in `read_label_map`."""
+    """Returns a label map as a dict from category id to name.
+
+    Args:
+        label_map: dict from category id to name; "coco", "voc" or "waymo"; or path of a
+            .pbtxt, .json or .yaml file.
+        drop_zero: whether to leave out id 0: see `read_label_map`.
+
+    Returns:
+        Dict in ascending order of the ids.
+
+    Raises:
+        ValueError: If it is none of these, or ids are below 1, or ids or names repeat.
+
+    Example:
+        >>> label_map_of({2: "dog", 1: "cat"}), label_map_of("waymo")[3]
+        ({1: 'cat', 2: 'dog'}, 'cyclist')
+    """
     if isinstance(label_map, Mapping):
         return _checked(label_map.items(), drop_zero)
     if isinstance(label_map, str) and label_map in NAMED_LABEL_MAPS:
@@ -55,7 +71,14 @@ def label_map_of(
 def requested_classes(
     class_names: ClassNames,
 ) -> tuple[tuple[str, ...], list[int] | None]:
-    """The names that `class_names` of a reader stands for, and ids if it has any."""
+    """Returns the names that the `class_names` of a reader means, and ids or None.
+
+    Ids are those of a label map. A list of names has none.
+
+    Example:
+        >>> requested_classes(["cat", "dog"]), requested_classes({3: "cat"})
+        ((('cat', 'dog'), None), (('cat',), [3]))
+    """
     if isinstance(class_names, str | os.PathLike | Mapping):
         label_map = label_map_of(class_names)
         names, ids = tuple(label_map.values()), list(label_map)
@@ -72,7 +95,19 @@ def ids_of_classes(
     known: Mapping[int, str],
     ids: Sequence[int] | None = None,
 ) -> list[int]:
-    """Gives each class its id in a file, else the one asked for, else an unused one."""
+    """Gives each class a category id.
+
+    The id is that of its name in the file, or else the requested one if it is unused,
+    or else an unused one.
+
+    Args:
+        class_names: names of the classes, in the order of the labels.
+        known: dict from the ids in the file to their names.
+        ids: requested id of each class, or None.
+
+    Returns:
+        List of ids.
+    """
     id_of = {name: category_id for category_id, name in known.items()}
     for name, category_id in zip(class_names, ids or ()):
         if name not in id_of and category_id not in known:
@@ -80,7 +115,7 @@ def ids_of_classes(
     return extend_category_ids(class_names, id_of)
 
 
-_NAME_KEYS = ("display_name", "name")  # of an item of a .pbtxt
+_NAME_KEYS = ("display_name", "name")  # keys of the name in an item of a .pbtxt
 
 
 def read_label_map(
@@ -89,12 +124,20 @@ def read_label_map(
     drop_zero: bool = False,
     name_keys: Sequence[str] = _NAME_KEYS,
 ) -> dict[int, str]:
-    """The names in a .json or .yaml of google/automl's, or a .pbtxt, from id 1.
+    """Reads a label map from a .pbtxt file or from google/automl's .json or .yaml.
 
     Args:
-        path: of the file.
-        drop_zero: whether id 0 is the background, by whatever name it has.
-        name_keys: of an item of a .pbtxt, its name is the first of these that it has.
+        path: path of the file.
+        drop_zero: whether to take id 0 for the background and leave it out, whatever
+            its name. An id 0 named "background" is always left out.
+        name_keys: keys of an item of a .pbtxt; its name is the value of the first key
+            that it has.
+
+    Returns:
+        Dict from category id, 1 or more, to name, in ascending order of the ids.
+
+    Raises:
+        ValueError: If the file is no label map, or ids or names repeat.
     """
     path = pathlib.Path(path)
     read = {".json": _json_pairs, ".yaml": _yaml_pairs, ".yml": _yaml_pairs}
@@ -111,7 +154,7 @@ def read_label_map(
 
 
 def _checked(pairs, drop_zero=False):
-    """A label map of pairs, in the order of the ids, without the background."""
+    """Returns a label map from pairs, in ascending order of ids, without background."""
     given = list(pairs)
     pairs = [(_category_id(number), name) for number, name in given]
     pairs = [(i, n) for i, n in pairs if i or not (drop_zero or n == "background")]
@@ -124,7 +167,7 @@ def _checked(pairs, drop_zero=False):
 
 
 def _category_id(value):
-    """The whole number that a value or its text is, or -1."""
+    """Returns the whole number that a value is, or that its text means; else -1."""
     try:
         number = int(value)
     except (TypeError, ValueError, OverflowError):
@@ -133,7 +176,12 @@ def _category_id(value):
 
 
 def write_label_map(path: str | os.PathLike, names: Mapping[int, str]) -> None:
-    """Writes names of classes in the TF Object Detection API's format."""
+    """Writes names of classes as a .pbtxt of the TF Object Detection API.
+
+    Args:
+        path: path of the new file.
+        names: dict from category id to name.
+    """
     codes = str.maketrans({"\\": "\\\\", '"': '\\"', "\n": "\\n", "\r": "\\r"})
     items = [
         f'item {{\n  id: {number}\n  name: "{names[number].translate(codes)}"\n}}\n'
@@ -148,12 +196,12 @@ def _json_pairs(text):
 
 def _yaml_pairs(text):
     content = load_yaml(text, names=True)
-    # Or a file of google/automl's `--hparams`.
+    # The content may also be that of a file for google/automl's `--hparams`.
     return content.get("label_map", content).items()
 
 
 def _text_pairs(text, name_keys):
-    """The `(id, name)` of each item of the TF Object Detection API's text."""
+    """Returns the `(id, name)` of each item of a .pbtxt label map."""
     pairs = []
     for item in parse(text).fields.get("item", ()):
         values = {key: values[-1] for key, values in item.fields.items()}

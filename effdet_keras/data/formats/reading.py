@@ -1,4 +1,7 @@
-"""What the readers share: from what a format says of each image to a dataset."""
+"""Makes a dataset from the images, boxes and classes that a reader has found.
+
+All readers of formats share these functions.
+"""
 
 from __future__ import annotations
 
@@ -44,38 +47,42 @@ split_of_name = dataset_files.split_of_name
 split_names = dataset_files.split_names
 
 _MAX_SIDE = 2**31  # pixels
-MAX_COORDINATE = 1e9  # pixels: far outside any image, far from any overflow
-MAX_FRACTION = 2.0  # images: numbers further out are no fractions of one
-MAX_CLASSES = 10_000  # classes: a label above it, without a name, is damage
-_NORMALIZED = 1.01  # ends of boxes: some tools round beyond 1
+MAX_COORDINATE = 1e9  # pixels: far outside any image, far below any overflow
+MAX_FRACTION = 2.0  # image sides: larger numbers are no fractions of an image
+MAX_CLASSES = 10_000  # a label above this number without a name is taken for damage
+_NORMALIZED = 1.01  # highest end of a normalized box: some tools round beyond 1
 
 
 @dataclasses.dataclass(slots=True, eq=False)
 class Found:
-    """One image as its format has it: its classes are not labels yet."""
+    """One image as its file describes it; its classes are not labels yet."""
 
-    place: Any  # what messages call it
+    place: Any  # the name of the image, or its file, in messages
     image: Any  # a path, `EncodedImage`, or uint8 `[H, W, 3]`
-    boxes: np.ndarray  # [n, 4], left, top, width, height in pixels, or fractions
-    classes: Sequence  # of each box, as the file has it: a name or an id
+    boxes: np.ndarray  # [n, 4]: left, top, width, height, in pixels or fractions
+    classes: Sequence  # the class of each box as in the file: a name or an id
     source_id: int | str
     file_name: str
-    image_size: tuple | None = None  # None: that of the image
+    image_size: tuple | None = None  # (height, width); None: read from the image
     normalized_coordinates: bool = False
     is_crowd: Any = None
-    area: Any = None  # None: that of the box
-    image_id: int | None = None  # None: they are counted
+    area: Any = None  # square pixels of each box; None: width * height
+    image_id: int | None = None  # None: images are counted from 1
     annotation_ids: Any = None
     shapes: tuple | None = None
     is_good: Any = None  # bool [n]: boxes to keep; None: all of them
 
 
 # The classes of a dataset are three lists in the order of the labels: their names,
-# their category ids, or None, and their keys, as in `Found.classes`.
+# their category ids (or None), and their keys, which are the values in `Found.classes`.
 
 
 def named_classes(known, class_names):
-    """The classes of files that name them, of which they have the names `known`."""
+    """Returns the classes of files that use class names.
+
+    `known` are the names that occur in the files. If `class_names` is not None, it
+    takes their place.
+    """
     names, ids = known, None
     if class_names is not None:
         names, ids = requested_classes(class_names)
@@ -83,7 +90,12 @@ def named_classes(known, class_names):
 
 
 def numbered_classes(known, class_names, found, *, are_category_ids):
-    """The classes of files that number them from 1; `known` are names by number."""
+    """Returns the classes of files that number them from 1.
+
+    `known` is a dict from number to name. If it is empty and `class_names` is None, the
+    names are "1", "2", ... up to the highest number in `found`. `are_category_ids` says
+    whether the numbers become the category ids of the dataset.
+    """
     if class_names is not None:
         names, ids = requested_classes(class_names)
     else:
@@ -97,7 +109,7 @@ def numbered_classes(known, class_names, found, *, are_category_ids):
 
 
 class NoClassError(InvalidValueError):
-    """No object was found in a split, and nothing else names the classes."""
+    """Raised if a split has no object and nothing else names the classes."""
 
 
 def make_dataset(
@@ -110,11 +122,28 @@ def make_dataset(
     image_dir: Any = None,
     why_unknown: Callable[[Any], str | None] = lambda key: None,
 ) -> DetectionDataset:
-    """The dataset of what was found; raises or warns of what is wrong.
+    """Makes a dataset from the images that were found; raises or warns of problems.
 
-    Images that are not there are looked for below the dataset that `source`, a file or
-    folder, belongs to, or below `image_dir`, if the user named one. `why_unknown` says
-    why a class is unknown, where that is not for `class_names`.
+    Args:
+        found: images, boxes and classes from the files. Images that do not exist are
+            looked for below the dataset and, if found, replaced in these items.
+        classes: names, category ids or None, and keys, as `named_classes` returns them.
+        problems: `Problems` collected so far.
+        source: file or folder from which the dataset is read. It names the dataset in
+            messages, and missing images are looked for below the dataset that it
+            belongs to.
+        keep_unusable: whether to keep boxes that have no area inside their image.
+        image_dir: folder that the user named for the images, or None. Missing images
+            are looked for below it.
+        why_unknown: function from the key of an unknown class to the reason why it is
+            unknown, or to None if that is for `class_names` to solve.
+
+    Returns:
+        `DetectionDataset`.
+
+    Raises:
+        NoClassError: If there are no class names.
+        FileNotFoundError, ValueError: With `on_error="raise"`, if there are problems.
     """
     names, category_ids, keys = classes
     if not names:
@@ -143,8 +172,9 @@ def make_dataset(
 
 
 def _tell_of_emptied(found, labels, sizes, problems):
-    """Warns of images that are there and had boxes, all of which are left out."""
-    bad = set(map(_stem_of, problems.files_with("bad box")))  # images, or txt files
+    """Warns of existing images that had boxes, all of which are left out."""
+    # Names of images or of txt files.
+    bad = set(map(_stem_of, problems.files_with("bad box")))
     if not bad and not problems.has("unknown class"):
         return
     emptied = [
@@ -168,13 +198,16 @@ def _stem_of(place):
 
 
 def usable_only(records: Sequence[Record]) -> list[Record]:
-    """The records without boxes that have no area in their image."""
+    """Returns the records without the boxes that have no area inside their image."""
     counts = count_unusable(records)
     return [r.usable() if count else r for r, count in zip(records, counts)]
 
 
 def _labels(found, keys, problems, why_unknown):
-    """The labels of each image, -1 for an unknown class: one problem of each."""
+    """Returns the labels of each image, with -1 for an unknown class.
+
+    Adds one problem for each unknown class.
+    """
     label_of = {key: label for label, key in enumerate(keys)}
     unknown, place = collections.Counter(), {}
     labels = []
@@ -199,7 +232,7 @@ def _labels(found, keys, problems, why_unknown):
 
 
 def _records(found, labels, problems, source, image_dir):
-    """The record of each image that is there, numbered where its file has no ids."""
+    """Returns the records of the images that exist; counts ids where there are none."""
     paths = [f.image if isinstance(f.image, os.PathLike) else "" for f in found]
     sizes = for_each(lambda _, image: _size_of(image, problems), paths, found)
     _find_missing(found, sizes, problems, source, image_dir)
@@ -217,7 +250,8 @@ def _records(found, labels, problems, source, image_dir):
         if image.area is not None:
             given = np.asarray(image.area, np.float64)
             if image.normalized_coordinates:
-                # google/automl's VOC converter writes the area as a fraction as well.
+                # google/automl's VOC converter writes the area as a fraction of the
+                # image too.
                 is_close = np.isclose(given * height * width, area, rtol=1e-3, atol=0)
                 given = np.where(is_close, area, given)
             area = given
@@ -244,13 +278,13 @@ def _records(found, labels, problems, source, image_dir):
     return records
 
 
-_LOOKED_AT = 20  # images of a dataset, one here and there
+_LOOKED_AT = 20  # images, spread over the dataset, that are checked for pointers
 
 
 def _find_pointers(found, sizes, problems):
-    """Leaves out images that are pointers of Git LFS, if one of some is.
+    """Leaves out images that are pointers of Git LFS, if one of a sample is a pointer.
 
-    Where a file tells the size of an image, the image itself is not opened before.
+    If a file gives the size of an image, the image itself has not been opened before.
     """
 
     def is_pointer(i):
@@ -265,11 +299,11 @@ def _find_pointers(found, sizes, problems):
             sizes[i] = None
 
 
-_MISSING = "missing"  # in place of the size of an image that is not there
+_MISSING = "missing"  # stands for the size of an image that does not exist
 
 
 def _find_missing(found, sizes, problems, source, image_dir):
-    """Looks for images that are not there below the dataset; tells of the others."""
+    """Looks below the dataset for images that do not exist; reports those not found."""
     missing = [i for i, size in enumerate(sizes) if size is _MISSING]
     if not missing:
         return
@@ -300,7 +334,10 @@ def _find_missing(found, sizes, problems, source, image_dir):
 
 
 def _why_missing(image, same):
-    """Why no image with the name of a missing one was taken for it; "" without any."""
+    """Explains why no image with the name of a missing image was used.
+
+    `same` are the images with that name; the explanation is "" if there are none.
+    """
     if not same:
         return ""
     if len(same) > 1:
@@ -317,30 +354,30 @@ def _why_missing(image, same):
 
 
 def _names_of(image):
-    """What an image may be called: its file, or what its format calls it."""
+    """Returns the possible names of an image: its file name, and its id as a text."""
     other = image.source_id if isinstance(image.source_id, str) else ""
     return image.file_name, other
 
 
 def _has_size(place, image):
-    """Whether an image may be the one that a file speaks of, by the size it tells."""
+    """Returns whether an image may be the one meant, by the size in the annotations."""
     if image.image_size is None:
         return True
     try:
         size = read_image_size(place)
     except (ValueError, OSError):
-        return True  # which is told as a problem of that file
+        return True  # this is reported later, as a problem of that file
     return sorted(size) == sorted(image.image_size)
 
 
 def _size_of(image, problems):
-    """The size of an image; `_MISSING`; or None and a problem where it is broken."""
+    """Returns the size of an image, or `_MISSING`, or None if it is corrupt."""
     path, declared = image.image, image.image_size
     if isinstance(path, np.ndarray):
         return path.shape[:2]
     if not isinstance(path, EncodedImage):
         if declared is not None and is_remote(path) and not path.is_listed:
-            return declared  # asking for each would take hours: training finds out
+            return declared  # checking each image would take hours: training finds out
         if not is_file(path):
             return _MISSING
     try:
@@ -352,7 +389,7 @@ def _size_of(image, problems):
 
 
 def _check_boxes(records, problems, source, are_fractions):
-    """Notes boxes that are normalized, have no area, or lie outside their image."""
+    """Reports boxes that are normalized, have no area, or lie outside their image."""
     if _are_normalized(records):
         count = sum(len(record.labels) for record in records)
         problems.add(
@@ -377,11 +414,12 @@ def _check_boxes(records, problems, source, are_fractions):
     return records
 
 
-_FAR, _MANY, _FEWEST = 0.1, 0.1, 3  # of a side of the image; of all boxes; boxes
+# Share of a side of the image; share of all boxes; number of boxes.
+_FAR, _MANY, _FEWEST = 0.1, 0.1, 3
 
 
 def _note_far_boxes(records, problems, source, are_fractions):
-    """Tells if many boxes end far outside, as those of images of another size do."""
+    """Reports if many boxes end far outside, as those of images of another size do."""
     if not records:
         return
     boxes, owner = concat_field(records, "boxes_xywh"), owners(records)
@@ -405,7 +443,7 @@ def _note_far_boxes(records, problems, source, are_fractions):
 
 
 def _note_small_boxes(records, problems, source):
-    """Tells if most boxes are smaller than a pixel, as those divided twice are."""
+    """Reports if most boxes are below a pixel, as after dividing by the size twice."""
     if not records:
         return
     boxes = concat_field(records, "boxes_xywh")
@@ -424,7 +462,7 @@ def _note_small_boxes(records, problems, source):
 
 
 def _are_normalized(records):
-    """Whether two boxes or more all lie between 0 and 1."""
+    """Returns whether there are at least two boxes and all lie between 0 and 1."""
     boxes = concat_field(records, "boxes_xywh")
     if len(boxes) < 2 or max(max(record.image_size) for record in records) <= 2:
         return False
@@ -432,25 +470,33 @@ def _are_normalized(records):
     return bool(np.abs(ends).max() <= _NORMALIZED and (boxes[:, 2:] > 0).any())
 
 
-# --- What a file says, as a number or a name that can be meant.
+# --- Checks of the values in a file.
 
 
 def check_size(height, width):
-    """`(height, width)` as ints, or None if it is no size of an image."""
+    """Returns `(height, width)` as ints, or None if it is not the size of an image.
+
+    Example:
+        >>> check_size(480, 640.0), check_size(0, 640), check_size("480", "640")
+        ((480, 640), None, None)
+    """
     sides = (height, width)
     is_size = all(isinstance(s, int | float) and 0 < s < _MAX_SIDE for s in sides)
     return (int(height), int(width)) if is_size else None
 
 
 def require_content(is_right, rule, source, content):
-    """Raises an error unless a file says what it must: the rule, and what it says."""
+    """Raises ValueError with the rule and the content, unless the content is right."""
     if not is_right:
         said = reprlib.repr(content)
         raise InvalidValueError(f"{rule}. Received: {str(source)!r} with {said}")
 
 
 def read_rows(read, lines, problems, place, word="line"):
-    """What `read` makes of each `(number, line)`; a str is what is wrong with it."""
+    """Applies `read` to each `(number, line)` and returns the results.
+
+    A str result is the description of an error: it becomes a problem and is left out.
+    """
     rows = []
     for number, line in lines:
         row = read(line)
@@ -462,25 +508,30 @@ def read_rows(read, lines, problems, place, word="line"):
 
 
 def add_bad_row(rule, number, line, problems, place, word="line"):
-    """Adds the problem that a row of a file is not what a rule says."""
+    """Adds a problem: a row of a file breaks a rule."""
     detail = f"{word} {number}: {rule}. Received: {reprlib.repr(line)}"
     problems.add("bad box", place, detail)
 
 
 def are_coordinates(values):
-    """Whether each row of an array `[n, 4]` is four usable numbers; NaN is not."""
+    """Returns whether each row of `[n, 4]` has four usable numbers; NaN is not usable.
+
+    Example:
+        >>> are_coordinates(np.array([[0, 0, 5, 5], [0, 0, 5, np.nan]])).tolist()
+        [True, False]
+    """
     return np.all(np.abs(values) <= MAX_COORDINATE, axis=-1)
 
 
-_IMAGE_PLACES = ("", "images", "data", "Images", "img")  # and those of the split
+_IMAGE_PLACES = ("", "images", "data", "Images", "img")  # and the folders of the split
 
 
 def image_folder_inside(file, split, names, path_in):
-    """The folder of the dataset that has one of the first images of a file, or None.
+    """Finds the folder of the dataset that has one of a file's first images, or None.
 
-    The folders beside the file count, and those beside its folder if they are of the
-    dataset. A folder of the same split comes first: of `images` and `val_images` the
-    second has those of `val.json`.
+    The folders beside the file are tried, and those beside its folder if they belong to
+    the dataset. A folder of the same split comes first: if there are `images` and
+    `val_images`, the second has the images of `val.json`.
     """
     folders = [file.parent / file.stem]
     for base in [file.parent, *([] if is_at_the_root(file) else [file.parent.parent])]:
@@ -492,10 +543,18 @@ def image_folder_inside(file, split, names, path_in):
 
 
 def folders_of_split(base: Any, split: str, name: str) -> list[Any]:
-    """The folders of images in a folder that are of a split, such as `val_images`.
+    """Returns the image folders of a split in a folder, such as `val_images`.
 
-    Those come first that share most words with the name of the annotations. There are
-    none of a split whose name tells no role.
+    The folders that share most words with the name of the annotations come first. The
+    list is empty if the name of the split does not mean training, validation or test.
+
+    Args:
+        base: path of the folder to look in.
+        split: name of the split.
+        name: name of the annotation file, without suffix.
+
+    Returns:
+        List of paths.
     """
     words = dataset_files.words_in_name(name)
     roles = dataset_files.split_roles([split])
@@ -512,9 +571,10 @@ def folders_of_split(base: Any, split: str, name: str) -> list[Any]:
 
 
 def image_folder_around(file, split, names, path_in, problems):
-    """The folder of images beside that of a dataset, which may be of another; or None.
+    """Finds the image folder beside a dataset's folder, or None.
 
-    It is taken, with a note, where no image is found in the dataset.
+    That folder may belong to another dataset. It is used, with a note, only if no image
+    is found inside the dataset.
     """
     if not is_at_the_root(file) or any(find_moved([(n,) for n in names[:10]], file)[0]):
         return None
@@ -532,7 +592,7 @@ def image_folder_around(file, split, names, path_in, problems):
 
 
 def is_at_the_root(file):
-    """Whether what is around the folder of a file is no part of the dataset."""
+    """Returns whether the folder around a file's folder is outside the dataset."""
     if is_remote(file):
         return False
     root = current_root(file)
@@ -540,18 +600,38 @@ def is_at_the_root(file):
 
 
 def _first_with(folders, names, path_in):
-    """The first of several folders that has one of the first images, or None."""
+    """Returns the first folder that has one of the first ten images, or None."""
     known = (f for f in folders if any(is_file(path_in(f, n)) for n in names[:10]))
     return next(known, None)
 
 
 def chosen_split(splits: Iterable[str], split: str | None, source: Any) -> str:
-    """The split that was asked for, or the only one there is."""
+    """Returns the split that was asked for, or the only one there is.
+
+    Another name of the same role is accepted if it is the only one: "train" for
+    `train2017`, "valid" for `val`.
+
+    Args:
+        splits: names of the splits that there are.
+        split: name of the split that was asked for, or None.
+        source: file or folder, for the error.
+
+    Returns:
+        One of `splits`.
+
+    Raises:
+        ValueError: If there is no such split, or if `split` is None and there is not
+            exactly one.
+
+    Example:
+        >>> chosen_split(["train2017", "val2017"], "train", "coco")
+        'train2017'
+    """
     splits = list(splits)
     if split is None and len(splits) == 1:
         return splits[0]
     if split is not None and split not in splits:
-        # "train" is `train2017`, and "valid" is `val`, if there is one of them.
+        # "train" means `train2017` and "valid" means `val`, if there is one of them.
         role = dataset_files.role_of_split(str(split))
         same = dataset_files.splits_of_role(splits, role)
         if role is not None and len(same) == 1:
@@ -565,7 +645,7 @@ def chosen_split(splits: Iterable[str], split: str | None, source: Any) -> str:
 
 
 def _how_to_divide(splits, split):
-    """A sentence where a split to evaluate on is wanted, and there is none; else ""."""
+    """Returns advice if an evaluation split is wanted but there is none, else ""."""
     role = dataset_files.role_of_split(str(split))
     if role not in ("validation", "test") or dataset_files.splits_of_role(splits, role):
         return ""

@@ -1,4 +1,4 @@
-"""TFRecord files, as google/automl and the TF Object Detection API have them."""
+"""Reads and writes TFRecord files of google/automl and the Object Detection API."""
 
 from __future__ import annotations
 
@@ -59,40 +59,49 @@ def from_tfrecord(
     """Reads TFRecord files of `tf.train.Example`.
 
     The keys are those of google/automl's EfficientDet and of the TF Object Detection
-    API: `image/encoded`, `image/object/bbox/{xmin,xmax,ymin,ymax}` as fractions,
-    `image/object/class/label` from 1, and where present
+    API: `image/encoded`, `image/object/bbox/{xmin,xmax,ymin,ymax}` as fractions of the
+    image, `image/object/class/label` from 1, and, if present,
     `image/{height,width,filename,source_id}` and
     `image/object/{area,is_crowd,group_of,difficult,class/text}`. Groups and difficult
-    objects are crowds. Images stay in the files, and are read from there when
-    needed; so the files must not be compressed.
+    objects become crowds. Images stay in the files and are read from there when they
+    are needed. The files must therefore not be compressed.
 
-    The labels in the files are the `category_ids`. Their names come from `label_map`,
-    or else from a `.pbtxt` beside the files that agrees with the `class/text` of the
-    objects, or else from these texts, with a warning that names a map that does not
-    agree. Where objects have no texts, there must be one `.pbtxt`. Without any of these
-    they are `class_names` in order, or else "1", "2", ...
-    Where labels count from 0, as VoTT writes them, or are missing, the `class/text`
-    decides.
+    The labels in the files are the `category_ids`. Their names come from the first of
+    these sources:
+
+    - `label_map`;
+    - a `.pbtxt` file beside the records, or in a folder such as `annotations` beside
+      theirs, that agrees with the `class/text` of the objects;
+    - these texts, with a warning if there is a `.pbtxt` that does not agree with them;
+    - if the objects have no such texts, the `.pbtxt` beside the records. If there are
+      several, they must have the same names;
+    - `class_names`, in order;
+    - the numbers: "1", "2", ...
+
+    If the labels count from 0, as VoTT writes them, or are missing, the classes are
+    those of the `class/text`.
 
     Args:
         files: path, glob pattern such as `"data/train-?????-of-00032.tfrecord"`, list
-            of these, or a folder with the files of one split.
-        class_names: as for `load`.
-        label_map: dict from label to name, or what else `load` takes for one.
-        on_error: as for `load`.
-        masks: whether to read `image/object/mask`, a PNG of each object in which its
-            pixels are not 0, for a model with a segmentation head. The classes of
-            pixels are then as of `from_coco(..., masks=True)`. The PNG files stay in
-            memory.
+            of paths and patterns, or a folder with the files of one split.
+        class_names: see `load`.
+        label_map: dict from label to name, or another form of a label map that the
+            `class_names` of `load` may have.
+        on_error: see `load`.
+        masks: whether to read `image/object/mask`, for a model with a segmentation
+            head: one PNG per object, in which the pixels of the object are not 0. The
+            classes of pixels are those of `from_coco(..., masks=True)`. The PNG files
+            are kept in memory.
 
     Returns:
-        `DetectionDataset`. `image_id` is the `image/source_id` if all are different
-        ints, else 1, 2, ...
+        `DetectionDataset`. `image_id` is the `image/source_id` if these are ints that
+        all differ; otherwise it counts from 1.
 
     Raises:
         FileNotFoundError: If no file matches.
-        ValueError: If files are damaged or have another format, or their boxes or
-            labels are wrong.
+        ValueError: If a folder has the files of several splits, the `.pbtxt` files
+            contradict each other, or, with `on_error="raise"`, if files are damaged or
+            have another format, or their boxes or labels are wrong.
 
     Example:
         >>> import tempfile
@@ -130,15 +139,16 @@ def from_tfrecord(
     )
 
 
-# Workspaces of the Object Detection API have the label map in a folder beside.
+# Workspaces of the Object Detection API have the label map in a folder beside that of
+# the records.
 _MAP_FOLDERS = ("", "annotations", "data", "label_map", "label_maps", "labels")
 
 
 def _names_of_label_map(folders, pairs, drop_zero, problems):
-    """Names of the classes by id, of the label map of the records; or empty.
+    """Returns the class names by id from the label map of the records, or {}.
 
-    Copies of the Object Detection API have maps of other datasets beside the records:
-    where `class/text` names the classes, only a map that agrees counts.
+    Copies of the Object Detection API have the label maps of other datasets beside the
+    records. If `class/text` names the classes, only a map that agrees with it counts.
     """
     maps_beside = [
         path for folder in sorted(folders) for path in _label_maps_in(folder)
@@ -147,7 +157,7 @@ def _names_of_label_map(folders, pairs, drop_zero, problems):
     maps_around = [path for place in sorted(places) for path in _label_maps_in(place)]
     if not _are_names(pairs):
         return _only_map(maps_beside, maps_around, drop_zero)
-    others = {}  # the maps that do not fit: why
+    others = {}  # path of each map that does not fit, and the reason
     for paths in (maps_beside, maps_around):
         fitting = []
         for path in paths:
@@ -155,7 +165,7 @@ def _names_of_label_map(folders, pairs, drop_zero, problems):
                 fitting.append(_fitting_names(path, pairs, drop_zero))
             except (ValueError, OSError) as error:
                 others[path] = error
-        if fitting:  # a larger one may be of a dataset that has these classes as well
+        if fitting:  # a larger map may be of a dataset that also has these classes
             return min(fitting, key=len)
     if others:
         path, reason = next(iter(others.items()))
@@ -174,13 +184,13 @@ def _label_maps_in(folder):
 
 
 def _are_names(pairs):
-    """Whether labels have texts, and each of these one of its own."""
+    """Returns whether labels have texts, and each label one text of its own."""
     labels, names = {label for label, _ in pairs}, {text.lower() for _, text in pairs}
     return len(labels) == len(names) == len({(i, t.lower()) for i, t in pairs}) > 0
 
 
 def _only_map(maps_beside, maps_around, drop_zero):
-    """The names in the one label map beside the records, or else around them."""
+    """Returns the names in the only label map beside the records, or around them."""
     maps = [read_label_map(path, drop_zero=drop_zero) for path in maps_beside]
     is_one = all(names == maps[0] for names in maps)
     rule = "There must be one label map beside the files, or pass `label_map`"
@@ -188,23 +198,23 @@ def _only_map(maps_beside, maps_around, drop_zero):
     for path in [] if maps else maps_around:
         try:
             maps.append(read_label_map(path, drop_zero=drop_zero))
-        except ValueError:  # of one of several, which are of other datasets
+        except ValueError:  # several maps may be of other datasets
             if len(maps_around) == 1:
                 raise
     return maps[0] if maps and all(names == maps[0] for names in maps) else {}
 
 
 def _fitting_names(path, pairs, drop_zero):
-    """The names in a label map, if its names or display names agree with the records.
+    """Returns the names in a label map whose names or display names agree with records.
 
     Raises:
-        ValueError: That says what does not agree.
+        ValueError: If they do not agree. The message says where they differ.
     """
     maps, errors = [], []
     for name_keys in (("display_name", "name"), ("name", "display_name")):
         try:
             names = read_label_map(path, drop_zero=drop_zero, name_keys=name_keys)
-        except ValueError as error:  # display names of Open Images occur twice
+        except ValueError as error:  # some display names of Open Images occur twice
             errors.append(error)
         else:
             maps.append(names)
@@ -218,31 +228,32 @@ def _fitting_names(path, pairs, drop_zero):
 
 
 def _agrees(names, pairs):
-    """Whether labels and their texts are those of a label map."""
+    """Returns whether a label map has these labels with these texts."""
     return all(names.get(i, "").lower() == text.lower() for i, text in pairs)
 
 
 def _is_one_more(names, pairs):
-    """Whether all numbers of a label map are one more than the labels of these texts.
+    """Returns whether a label map gives each text the number one above its label.
 
-    So a split without the first class tells that its labels count from 0.
+    This shows that labels count from 0 even in a split that lacks the first class.
     """
     return bool(pairs) and all(names.get(i + 1) == text for i, text in pairs)
 
 
 class _ClassTexts(NamedTuple):
-    """What `image/object/class/text` says: names by label, and those of each image."""
+    """The class names in `image/object/class/text`: by label, and for each object."""
 
     by_label: dict
     pairs: set  # each label with each name that objects of it have
-    of_objects: dict  # from the place of an image to the name of each object
+    of_objects: dict  # place of an image -> the name of each of its objects
 
 
 def _number_from_one(found, class_texts, names):
-    """Numbers the classes from 1 by their names, where labels count from 0.
+    """Numbers the classes from 1 by their names, if the labels count from 0.
 
-    So VoTT writes them, with a label map that counts from 1. Changes `found`; returns
-    the names by number, or `names` as they are where labels do not count from 0.
+    VoTT writes labels from 0 together with a label map that counts from 1. This
+    function changes `found`. It returns the names by number; if labels do not count
+    from 0, it returns `names` unchanged.
     """
     texts = [class_texts.of_objects[image.place] for image in found]
     are_known = all(len(t) == len(i.classes) and all(t) for t, i in zip(texts, found))
@@ -261,16 +272,17 @@ def _number_from_one(found, class_texts, names):
 
 
 def _read_image(place, example, texts, masks):
-    """One image; adds to `texts` what its objects say of the classes."""
+    """Reads one image and adds the class names of its objects to `texts`."""
     corners = [example.floats(f"image/object/bbox/{key}") for key in _CORNERS]
     numbers = dict(zip(_CORNERS, map(len, corners)))
     rule = "boxes whose sides differ in number"
     require(len(set(numbers.values())) == 1, rule, **numbers)
     labels = example.ints("image/object/class/label")
-    # Interned, or a million objects would take as many texts.
+    # Interned, so that a million objects of a class share one string in memory.
     own = [sys.intern(text) for text in example.texts("image/object/class/text")]
     if not len(labels) and all(own) and len(own) == numbers[_CORNERS[0]]:
-        labels = np.zeros(len(own), np.int64)  # none: the texts decide, as for VoTT
+        # No labels: the texts name the classes, as for VoTT.
+        labels = np.zeros(len(own), np.int64)
     texts.of_objects[place] = own
     for label, text in zip(labels.tolist(), own):
         if text:
@@ -303,25 +315,26 @@ def write_tfrecord(
     *,
     num_shards: int | None = None,
 ) -> None:
-    """Writes datasets as TFRecord files, for this and for other programs.
+    """Writes datasets as TFRecord files, for this package and for other programs.
 
-    Makes a new folder with `SPLIT-00000-of-00004.tfrecord` and so on, images dealt out
-    to the files in turn, and `label_map.pbtxt`. The keys are those that google/automl's
-    EfficientDet and the TF Object Detection API read and write. Labels are the
-    `category_ids`, or count from 1 where one of those is below 1. Boxes without area in
-    their image are left out, as those programs do; boxes that reach out of it stay as
-    they are. The shapes of objects, where the dataset was read with `masks=True`,
-    become `image/object/mask`; of an object that has only a box the mask is its box.
+    Makes a new folder with `label_map.pbtxt` and the files
+    `SPLIT-00000-of-00004.tfrecord` and so on, to which the images are distributed in
+    turn. The keys are those that google/automl's EfficientDet and the TF Object
+    Detection API read and write. Labels are the `category_ids`, or count from 1 if one
+    of these is below 1. Boxes without an area inside their image are left out, as those
+    programs do; boxes that reach out of their image are not changed. If the dataset was
+    read with `masks=True`, the outlines of its objects become `image/object/mask`. The
+    mask of an object that has only a box is its box.
 
     Args:
-        datasets, folder: as for `write_coco`.
-        num_shards: files per split, at most one per image. None makes one per 1,000
-            images.
+        datasets, folder: see `write_coco`.
+        num_shards: number of files per split, 1 or more; there is at most one file per
+            image. None makes one file per 1,000 images.
 
     Raises:
-        FileExistsError, FileNotFoundError, OSError: As `write_coco` does.
-        ValueError: As `write_coco` does, or if there are masks of whole images
-            (`with_masks`), for which these files have no place.
+        FileExistsError, OSError: See `write_coco`.
+        ValueError: See `write_coco`, or if there are masks of whole images
+            (`with_masks`), which these files cannot hold.
 
     Example: see `from_tfrecord`.
     """
@@ -329,7 +342,7 @@ def write_tfrecord(
     check_whole_number("num_shards", num_shards, "[1, inf)", others=(None,))
     first = next(iter(splits.values()))
     ids = first.category_ids
-    if min(ids) < 1:  # 0 means the background there
+    if min(ids) < 1:  # in a label map, 0 means the background
         ids = category_ids_or_default(None, len(ids))
     with atomic_folder(folder) as partial:
         write_label_map(partial / _LABEL_MAP, dict(zip(ids, first.class_names)))
@@ -383,7 +396,7 @@ def _encode_record(record, category_ids, class_names):
 
 
 def _encoded_shapes(record):
-    """A PNG file of each object, as bytes: 1 where its pixels are."""
+    """Returns a PNG file of each object as bytes; the pixels of the object are 1."""
     height, width = map(int, record.image_size)
     files = []
     for shape, (x, y, w, h) in zip(record.shapes, record.boxes_xywh.tolist()):
@@ -395,22 +408,32 @@ def _encoded_shapes(record):
 
 
 def tfrecord_readers(path):
-    """Finds TFRecord files: dict from split to the function that reads it."""
-    if path.is_file() and path.name in _SAMPLES:  # which is meant, if it is named
+    """Finds TFRecord files; returns a dict from split to the function that reads it."""
+    # A sample file is read only if the user names it.
+    if path.is_file() and path.name in _SAMPLES:
         splits = {reading.ONE_SPLIT: [str(path)]}
     elif path.is_file():
         splits = tfrecord_splits(path.parent)
         splits = {k: [str(path)] for k, files in splits.items() if str(path) in files}
-    else:  # those in a folder below may be one of several datasets there
+    else:  # a folder below may hold one of several datasets
         splits = tfrecord_splits(path, below=False)
     return {s: functools.partial(from_tfrecord, files) for s, files in splits.items()}
 
 
 def pattern_readers(pattern: str) -> dict[str, Callable]:
-    """Finds the TFRecord files of a glob pattern, as `tfrecord_readers` in a folder.
+    """Finds the TFRecord files of a glob pattern; returns a reader per split.
 
-    The files of `data/train-*` are one split, "train", however their names go on; those
-    of `data/*.tfrecord` are of the splits that their names say.
+    The files of `data/train-*` are one split, "train", whatever follows in their names.
+    The splits of `data/*.tfrecord` are those in the names of the files.
+
+    Args:
+        pattern: path of a file, or glob pattern.
+
+    Returns:
+        Dict from split to the function that reads it.
+
+    Raises:
+        FileNotFoundError: If no file matches.
     """
     paths = _find_files(pattern)
     matches = (_SHARD.fullmatch(os.path.basename(path)) for path in paths)
@@ -425,10 +448,10 @@ def pattern_readers(pattern: str) -> dict[str, Callable]:
     return {s: functools.partial(from_tfrecord, files) for s, files in splits.items()}
 
 
-# --- The names of TFRecord files: splits, and shards such as `-00000-of-00002`.
+# --- The names of TFRecord files: splits and shards, such as `-00000-of-00002`.
 
 _SUFFIX, _NUMBER = r"\.(?:tfrecords?|tfrec|record)", r"-\d{1,9}-of-\d{1,9}"
-# Without the checkpoints of TensorFlow, such as `model.ckpt.data-00000-of-00001`.
+# Does not match checkpoints of TensorFlow, such as `model.ckpt.data-00000-of-00001`.
 _SHARD = re.compile(
     r"(?P<split>.+?)"
     rf"(?:{_SUFFIX}{_NUMBER}|{_NUMBER}{_SUFFIX}|(?<!\.data){_NUMBER}|{_SUFFIX})"
@@ -438,11 +461,15 @@ _SHARD = re.compile(
 def tfrecord_splits(
     folder: str | os.PathLike[str], *, below: bool = True
 ) -> dict[str, list[str]]:
-    """The TFRecord files of a folder, or of the folders in it, by split.
+    """Returns the TFRecord files of a folder, or of the folders in it, by split.
 
     Args:
         folder: path of the folder.
-        below: whether folders in it count that are not called as splits.
+        below: whether folders in it count even if they are not named after splits. If
+            False, they count only if all those with TFRecord files are.
+
+    Returns:
+        Dict from split to the list of the paths of its files.
     """
     folder = pathlib.Path(folder)
     if splits := shards_in(folder, _SHARD):
@@ -463,25 +490,28 @@ def tfrecord_splits(
 
 
 def _named_splits(splits):
-    """The files by their splits; files of an image each are of one."""
+    """Returns the files by split; files with one record each form a single split."""
     files = [*itertools.chain(*splits.values())]
     are_named = any(map(split_in_name, splits)) or any(map(_is_numbered, files))
     if len(splits) > 1 and not are_named and all(map(_has_one_record, files[:20])):
-        return {reading.ONE_SPLIT: files}  # as VoTT writes them
+        return {reading.ONE_SPLIT: files}  # VoTT writes one file per image
     splits = _merge_numbered(splits)
     if len(splits) > _MAX_SPLITS and not any(map(split_word_in, splits)):
         return {reading.ONE_SPLIT: files}
     return dict(zip(reading.split_names(list(splits)), splits.values()))
 
 
-_MAX_SPLITS = 10  # such as the folds of a cross-validation; more are parts of one
+# Such as the folds of a cross-validation; more files are parts of one split.
+_MAX_SPLITS = 10
 
 
 def _merge_numbered(splits):
-    """The files by their splits, of which many that differ in a number are one.
+    """Merges many splits whose names differ only in a number into one split.
 
-    Folds of a cross-validation are not, nor files beside one that may hold them all.
-    Where one split has so many files, those of the others are parts of theirs as well.
+    Folds of a cross-validation are not merged, nor are numbered files beside a file of
+    the same name without a number, which may hold all of them. If one split has more
+    than `_MAX_SPLITS` numbered files, the numbered files of the splits "train", "val"
+    and so on are merged too, however few they are.
     """
     parts = collections.defaultdict(list)
     for split in splits:
@@ -506,23 +536,23 @@ def _merge_numbered(splits):
 
 
 def _is_numbered(path):
-    """Whether a file is one of so many, `-00000-of-00002`."""
+    """Returns whether a file is one of several shards, such as `-00000-of-00002`."""
     return re.search(_NUMBER, os.path.basename(path)) is not None
 
 
 def _has_one_record(path):
-    """Whether a file holds one record, by the length at its begin."""
+    """Returns whether a file holds one record, by the record length at its start."""
     with open(path, "rb") as file:
         length = int.from_bytes(file.read(8), "little")
     return os.path.getsize(path) == _HEAD + length + _TAIL
 
 
-# What the Object Detection API itself has, of which many repositories have a copy.
+# Files in the Object Detection API itself, of which many repositories have a copy.
 _SAMPLES = ("pets_examples.record",)
 
 
 def shards_in(folder, pattern):
-    """The files of a folder by the `split` that a pattern finds in their names."""
+    """Returns the files of a folder by the `split` that a pattern finds in a name."""
     splits = collections.defaultdict(list)
     for name in names_in(folder)[1] if folder.is_dir() else ():
         match = pattern.fullmatch(name)
@@ -532,7 +562,7 @@ def shards_in(folder, pattern):
 
 
 def missing_shards(paths):
-    """Says how many of files such as `-00000-of-00002` are there, of each set."""
+    """Returns a text for each incomplete set of shards: how many of its files exist."""
     matches = (re.fullmatch(r"(.+-)\d+-of-(\d{1,6})(.*)", path) for path in {*paths})
     sets = collections.Counter(match.groups() for match in matches if match)
     return [
@@ -543,7 +573,7 @@ def missing_shards(paths):
 
 
 def _find_files(files):
-    """The paths that `files` stands for, in order."""
+    """Returns the paths that `files` stands for, in order."""
     if not isinstance(files, str | os.PathLike):
         return [path for entry in files for path in _find_files(entry)]
     files = os.fspath(local_path(files, "A TFRecord file"))
@@ -561,13 +591,13 @@ def _find_files(files):
     return paths
 
 
-# --- What TFRecord and TFDS share: boxes that are fractions of the image.
+# --- Shared by TFRecord and TFDS: boxes that are fractions of the image.
 
 _ID = re.compile(r"-?[0-9]{1,18}")  # fits into int64
 
 
 def read_examples(paths, image_key, read_image, problems):
-    """The images of TFRecord files, which `read_image` makes of an `Example` each."""
+    """Returns the images of TFRecord files; `read_image` makes each of an `Example`."""
     found = []
     for path in paths:
         shard = os.path.basename(path)
@@ -585,7 +615,7 @@ def read_examples(paths, image_key, read_image, problems):
 
 
 def check_fractions(found, problems):
-    """Takes boxes `[n, 4]`, `yxyx` from 0 to 1, and notes bad ones."""
+    """Converts normalized `yxyx` boxes `[n, 4]` to `xywh`, and reports bad boxes."""
     boxes = found.boxes
     found.area = None if found.area is None or not len(found.area) else found.area
     columns = {
@@ -598,7 +628,7 @@ def check_fractions(found, problems):
     are_equal = set(numbers.values()) == {len(boxes)}
     require(are_equal, "one of each per box is expected", boxes=len(boxes), **numbers)
     # The margin is for boxes that reach out of the image. Boxes in pixels would
-    # be clipped to the whole image, and trained on. NaN compares as False.
+    # otherwise be clipped to the whole image and trained on. NaN compares as False.
     found.is_good = np.all((boxes >= -1) & (boxes <= 2), axis=1)
     for box in boxes[~found.is_good]:
         detail = "ymin={:g} xmin={:g} ymax={:g} xmax={:g}".format(*box)
@@ -610,7 +640,7 @@ def check_fractions(found, problems):
 
 
 def with_ids(found):
-    """Keeps the ids of the file where each image, or annotation, has one of its own."""
+    """Uses the file's ids if each image, or each annotation, has one of its own."""
     sources = [image.source_id for image in found]
     ids = [int(source) for source in sources if _ID.fullmatch(source)]
     if len(set(ids)) == len(found):
@@ -626,41 +656,44 @@ def with_ids(found):
     return found
 
 
-# --- `tf.train.Example`: what a record of a TFRecord file holds.
+# --- `tf.train.Example`: the content of a record of a TFRecord file.
 
 
 class Example(dict):
-    """Features by key: lists of bytes, arrays of int64 or float64; or empty ones."""
+    """Features by key: lists of bytes, or arrays of int64 or float64.
+
+    The methods return an empty value for a feature that is missing or of another type.
+    """
 
     def ints(self, key, dtype=np.int64):
-        """A feature as int64 `[n]`."""
+        """Returns a feature as int64 `[n]`."""
         values = self.get(key)
         is_one = isinstance(values, np.ndarray) and values.dtype == dtype
         return values if is_one else np.zeros(0, dtype)
 
     def floats(self, key):
-        """A feature as float64 `[n]`."""
+        """Returns a feature as float64 `[n]`."""
         return self.ints(key, np.float64)
 
     def first_int(self, key):
-        """The first int of a feature, or None."""
+        """Returns the first int of a feature, or None."""
         return next(iter(self.ints(key).tolist()), None)
 
     def values(self, key):
-        """A feature as list of bytes."""
+        """Returns a feature as a list of bytes."""
         values = self.get(key)
         return values if isinstance(values, list) else []
 
     def texts(self, key):
-        """A feature as list of str."""
+        """Returns a feature as a list of str."""
         return [value.decode("utf-8", errors="replace") for value in self.values(key)]
 
     def text(self, key):
-        """The first text of a feature, or an empty one."""
+        """Returns the first text of a feature, or ""."""
         return next(iter(self.texts(key)), "")
 
     def any_flag(self, keys, count):
-        """Where at least one of some features is not 0, bool `[count]`."""
+        """Returns bool `[count]`: whether at least one of some features is not 0."""
         flags = [self.ints(key) for key in keys if len(self.ints(key))]
         are_right = all(len(one) == count for one in flags)
         rule = "one crowd flag per box is expected"
@@ -669,9 +702,10 @@ class Example(dict):
 
 
 def decode_example(data, image_key, path, offset):
-    """An `Example`, whose image is where it lies in the file: `EncodedImage`, or None.
+    """Returns an `Example` whose image is the `EncodedImage` of its place in the file.
 
-    `data` lies in the file at `offset`, as `read_records` gives it.
+    `data` are the bytes of the record, which lie in the file at `offset`, as
+    `read_records` yields them.
     """
     try:
         message = tf.train.Example.FromString(data)
@@ -689,7 +723,8 @@ def decode_example(data, image_key, path, offset):
     if not image:
         names = sorted(example)[:5]
         raise InvalidValueError(f"no `{image_key}`, but {names}")
-    # By its head, as a rule: looking for the whole takes a hundred times longer.
+    # Searches for the first 64 bytes, which is enough as a rule: a search for the whole
+    # image takes a hundred times longer.
     start = data.find(image[:64])
     if not data.startswith(image, start):
         start = data.find(image)
@@ -698,7 +733,10 @@ def decode_example(data, image_key, path, offset):
 
 
 def encode_example(features):
-    """The bytes of an Example of arrays, of bytes and texts, or of lists of these."""
+    """Returns the bytes of an Example.
+
+    A feature is an array, a str or bytes, or a list of these.
+    """
     example = tf.train.Example()
     for key, value in features.items():
         feature = example.features.feature[key]
@@ -715,13 +753,14 @@ def encode_example(features):
     return example.SerializeToString(deterministic=True)
 
 
-# --- TFRecord files: the records in them, one by one.
+# --- TFRecord files: their records, one by one.
 
-_HEAD, _TAIL = 12, 4  # bytes around a record: its length, checksums of both
+# Bytes before and after a record: its length, and the checksums of both.
+_HEAD, _TAIL = 12, 4
 
 
 def read_records(path):
-    """Yields the place of each record in a file and its bytes; checks the checksums."""
+    """Yields each record's offset in a file and its bytes; verifies the checksums."""
     offset = _HEAD
     try:
         for data in tf.data.TFRecordDataset(os.fspath(path)).as_numpy_iterator():

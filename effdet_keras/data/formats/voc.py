@@ -1,4 +1,4 @@
-"""Pascal VOC folders: to a dataset, and from one."""
+"""Reads and writes datasets in Pascal VOC's format."""
 
 from __future__ import annotations
 
@@ -44,8 +44,9 @@ from effdet_keras.data.problems import Problems
 from effdet_keras.errors import InvalidValueError, require
 from effdet_keras.images import IMAGE_SUFFIXES
 
-# Folders of xml files and of images, in the order in which they are looked for. The
-# first of each is VOC's own; many small datasets have `annotations/` and `images/`.
+# Names of the folders of xml files and of images, in the order in which they are tried.
+# The first name in each is VOC's own; many small datasets use `annotations/` and
+# `images/`.
 _XML_FOLDERS = (
     "annotations",
     "annotations/xmls",
@@ -70,38 +71,43 @@ def from_voc(
 ) -> DetectionDataset:
     """Reads a dataset in Pascal VOC's format: one xml file per image.
 
-    Reads `Annotations/NAME.xml` and `JPEGImages/NAME.jpg` (or another format of
-    images), and for `split` the list `ImageSets/Main/SPLIT.txt`, or one in `ImageSets`
-    itself, or in `Main`; also `annotations/` (or `annotations/xmls/`) with `images/`,
-    or xml files and images side by side. `Annotations/` may have folders instead, such
-    as one for each class, and `JPEGImages/` too. A note counts the xml files that no
-    list has. Only if no image has the name of the xml file, the `filename` in it is
-    used, which is often out of date. Tags may be in upper case or in a name space, the
-    root element may have another name, and a file may hold several `<annotation>`, each
-    with the `filename` of its image.
+    Reads `Annotations/NAME.xml` and `JPEGImages/NAME.jpg` (or another image format).
+    The image names of a split come from `ImageSets/Main/SPLIT.txt`, or else from
+    `ImageSets/SPLIT.txt`, `Main/SPLIT.txt`, or lists such as `pet_train.txt` beside the
+    folders. Also read are `annotations/` (or `annotations/xmls/`) with `images/`, and
+    xml files and images side by side. `Annotations/` and `JPEGImages/` may contain
+    subfolders instead of files, such as one per class. A note counts the xml files that
+    are in none of the lists.
 
-    VOC counts pixels from 1 and includes the last: a box from `xmin` to `xmax` covers
-    `xmin - 1` to `xmax` here. A box that ends where it begins, or before, is left out,
-    and a warning counts such boxes. Difficult objects become crowds: they are not
-    trained on, and evaluation ignores them, as VOC's does.
+    The image of an xml file is the one with the same name. The `filename` in the file
+    is used only if there is no such image, because it is often out of date. Tags may be
+    in upper case or in an XML namespace, and the root element may have another name.
+    One file may hold several `<annotation>` elements, each with the `filename` of its
+    image.
+
+    VOC counts pixels from 1 and includes the last one: a box from `xmin` to `xmax`
+    covers `xmin - 1` to `xmax` here. A box that ends where it begins, or before that,
+    is left out, and a warning counts such boxes. Difficult objects become crowds: they
+    are not trained on, and evaluation ignores them, as VOC's own evaluation does.
 
     Args:
         folder: folder of the dataset, such as `VOCdevkit/VOC2012`.
-        split: name of an image set, such as `"train"`; None takes every xml.
-        class_names: as for `load`.
-        one_based: whether coordinates count from 1. Pass False for data of tools that
-            write the corners of the box and count from 0.
-        on_error: as for `load`.
+        split: name of an image set, such as `"train"`. None reads every xml file.
+        class_names: see `load`.
+        one_based: whether pixel coordinates count from 1. Pass False for the files of
+            tools that count from 0 and write the corners of the box.
+        on_error: see `load`.
 
     Returns:
-        `DetectionDataset`. `image_id` counts from 1 in the order of the names;
-        `source_id` is the name.
+        `DetectionDataset`. `image_id` counts from 1 in the order of the image names;
+        `source_id` is the name without folder and suffix, or `folder/name` if xml files
+        in two folders have the same name.
 
     Raises:
         FileNotFoundError: If the folder or an image is missing.
-        ValueError: If there is no such split, no object at all, or, with "raise", if an
-            xml file cannot be read, a box is not four numbers in pixels, or a name is
-            not in `class_names`.
+        ValueError: If there is no such split, if there is no object and `class_names`
+            is None, or, with `on_error="raise"`, if an xml file cannot be read, a box
+            is not four numbers in pixels, or a name is not in `class_names`.
 
     Example:
         >>> import pathlib, tempfile
@@ -129,14 +135,14 @@ def from_voc(
     stems = set(files)
     sets = _image_sets(folder, stems)
     names = _names(folder, stems, sets, split)
-    if not stems.issuperset(names):  # in which case `split` names a list
+    if not stems.issuperset(names):  # then the names come from the list of `split`
         file = sets[reading.chosen_split(sets, split, folder)]
         names = _with_xml(names, files, file, xml_dir, problems)
     if not sets:
         _note_other_lists(folder, xml_dir, problems)
     _note_unlisted(folder, stems, sets, split, problems)
     _note_other_xml(folder, xml_dir, stems, sets, split, problems)
-    # The images are in the first folder with one that an xml file is named after.
+    # The first folder that has an image named after an xml file is the image folder.
     inner = {place.name.lower(): place for place in visible_folders(folder)} | {
         "": folder
     }
@@ -160,15 +166,16 @@ def from_voc(
 
 
 def _image_sets(folder, stems):
-    """The lists of names of images, by the name of the split.
+    """Returns the path of the list of image names of each split.
 
-    `stems` are the names of the xml files.
+    `stems` are the names of the xml files without suffix.
     """
     files = (folder / _SETS).glob("*.txt")
     sets = {path.stem: path for path in sorted(files)}
     if sets:
         return sets
-    # Some have no `Main`, or it alone; other lists there are none of a split.
+    # Some datasets lack the folder `Main`, or have `Main` without `ImageSets`. There,
+    # only lists that are named after a split count.
     for place in (folder / "ImageSets", folder / "Main"):
         sets = {path.stem: path for path in visible_files(place, ".txt")}
         sets = {n: p for n, p in sets.items() if split_in_name(n) or n == "trainval"}
@@ -178,21 +185,21 @@ def _image_sets(folder, stems):
 
 
 def _lists_beside(folder, stems):
-    """Lists of names of images, as `pet_train.txt`, beside the folders of a dataset.
+    """Finds lists of image names, such as `pet_train.txt`, beside a dataset's folders.
 
-    Any txt file may have numbers or words in its lines, so these are lists only where
-    all together have most images, none of them in two that differ, and one is for
-    training.
+    Any txt file may contain numbers or words. These files therefore count as lists only
+    if together they name most images, if no image is in two lists that differ, and if
+    one of them is for training.
     """
     files = {path.stem: path for path in visible_files(folder, ".txt")}
-    lists = {}  # of each list of names and role, the first file that has it
+    lists = {}  # (names, role of the split) -> first file with these
     for stem, path in files.items():
         if not split_word_in(stem):
             continue
         try:
             lines = filter(None, map(str.strip, read_text(path).splitlines()))
             names = [_name_in_line(line) for line in lines]
-        except (ValueError, OSError):  # no text
+        except (ValueError, OSError):  # not a text file
             continue
         if names and stems.issuperset(names):
             lists.setdefault((tuple(names), role_of_split(split_word_in(stem))), path)
@@ -206,19 +213,19 @@ def _lists_beside(folder, stems):
 
 
 def _name_in_line(line):
-    """The name of an image in a line that has its name or its path, and no more."""
+    """Returns the image name in a line that holds nothing but its name or its path."""
     path = pathlib.PurePosixPath(line.replace("\\", "/"))
     return path.stem if path.suffix.lower() in IMAGE_SUFFIXES else line
 
 
 def _splits_of(sets):
-    """The names of image sets, without VOC's lists for one class each."""
+    """Returns the sorted names of the image sets, without lists of single classes."""
     names = sets.keys()
     return sorted(n for n in names if n.rpartition("_")[2] not in names - {n})
 
 
 def voc_readers(path):
-    """Finds VOC folders: dict from split to the function that reads it."""
+    """Finds VOC folders; returns a dict from split to the function that reads it."""
     if not path.is_dir():
         return {}
     xml_dir = _find_xml_dir(path)
@@ -233,7 +240,7 @@ def voc_readers(path):
 
 
 def _find_xml_dir(folder):
-    """The folder of the xml files, or None; names of folders in upper or lower case."""
+    """Returns the folder of the xml files, or None; folder names match in any case."""
     inner = {place.name.lower(): place for place in visible_folders(folder)}
     places = []
     for name in _XML_FOLDERS:
@@ -243,7 +250,7 @@ def _find_xml_dir(folder):
             places.append(place / rest if rest else place)
     own = [place for place in places if _has_voc(visible_files(place, ".xml"))]
     if own and not inner.keys().isdisjoint(("imagesets", "main")):
-        return own[0]  # whose files the lists name
+        return own[0]  # the lists name the files of this folder
     if own:
         return _fullest(own[0], [inner[n] for n in _IMAGE_FOLDERS if n in inner])
     deep = (
@@ -257,10 +264,12 @@ def _find_xml_dir(folder):
 
 
 def _fullest(folder, others):
-    """A folder of xml files, or one of images that has these, and many more, beside.
+    """Returns the given folder, or an image folder with these and many more xml files.
 
-    The other one must have the image and at least as many objects of each file, so that
-    nothing is lost by it, and no third folder the images of the first.
+    The image folder is chosen only if nothing is lost by it. It must have an xml file
+    for each file of the given folder, at least 1.5 times as many xml files, and an
+    image for each of them. In the files that both folders have, it must have at least
+    as many objects in total. No other folder may have the images of the given folder.
     """
     first = {file.stem: file for file in visible_files(folder, ".xml")}
     others = [place for place in others if first.keys() <= _images(place).keys()]
@@ -279,7 +288,7 @@ def _fullest(folder, others):
 
 
 def _count_objects(file):
-    """The number of objects in an xml file of Pascal VOC; None where it is none."""
+    """Returns the number of objects in an xml file; None if it is not Pascal VOC's."""
     try:
         if not _is_voc(file):
             return None
@@ -290,7 +299,7 @@ def _count_objects(file):
 
 
 def _have_own_images(folder, xml_dir):
-    """Whether xml files of one name, in two folders, are not of one image."""
+    """Returns whether xml files of the same name in two folders have an image each."""
     twins = {name for name in _by_name(_xml_files(xml_dir)) if "/" in name}
     return not twins or any(
         twins <= _images_in_folders(place).keys() for place in visible_folders(folder)
@@ -298,9 +307,10 @@ def _have_own_images(folder, xml_dir):
 
 
 def _xml_files(folder):
-    """The xml files in a folder; where it has none, those in the folders in it.
+    """Returns the xml files in a folder, or, if it has none, those in its subfolders.
 
-    Folders of splits are none of these: each of them is a dataset.
+    If a subfolder is named after a split, the subfolders are skipped, because each is a
+    dataset of its own.
     """
     files = visible_files(folder, ".xml")
     inner = [] if files else visible_folders(folder)
@@ -310,7 +320,7 @@ def _xml_files(folder):
 
 
 def _by_name(files):
-    """Files by their names without suffix; with their folder, where two have one."""
+    """Returns files by name without suffix; the folder precedes a repeated name."""
     counts = collections.Counter(file.stem for file in files)
     return {
         file.stem if counts[file.stem] == 1 else f"{file.parent.name}/{file.stem}": file
@@ -318,7 +328,7 @@ def _by_name(files):
     }
 
 
-_LOOKED_AT = 20  # xml files of a folder
+_LOOKED_AT = 20  # number of xml files in a folder that are checked for VOC's tags
 _OBJECT_TAG = re.compile(rb"<(?:\w+:)?(?:object|bndbox)[\s>]", re.IGNORECASE)
 _ROOT_TAG = re.compile(rb"<(?:\w+:)?annotation[\s>]", re.IGNORECASE)
 _ANY_TAG = re.compile(rb"<\w")
@@ -326,25 +336,29 @@ _COMMENT = re.compile(rb"<!--.*?-->", re.DOTALL)
 
 
 def _has_voc(files):
-    """Whether xml files are of Pascal VOC, and not of other programs."""
+    """Returns whether xml files are Pascal VOC's, and not another program's."""
     return any(map(_is_voc, files[:_LOOKED_AT]))
 
 
 def _is_voc(path):
-    """Whether an xml file has the tags of VOC; LabelMe's has them, but no boxes."""
+    """Returns whether an xml file has the tags of VOC.
+
+    LabelMe's xml files have these tags too, but no boxes. They do not count.
+    """
     if is_labelme_xml(path):
         return False
-    # Without the zeros between the letters of UTF-16; a broken file may be one.
+    # Removes the zero bytes between the letters of UTF-16, which a broken file may
+    # have.
     text = path.read_bytes().replace(b"\0", b"")
     if _OBJECT_TAG.search(text):
         return True
     text = _COMMENT.sub(b"", text)
-    root = _ANY_TAG.search(text)  # of an image without objects
+    root = _ANY_TAG.search(text)  # an image without objects has no such tag
     return root is not None and bool(_ROOT_TAG.match(text, root.start()))
 
 
 def _names(folder, stems, sets, split):
-    """The names of the images of a split, in the order of its list."""
+    """Returns the names of the images of a split, in the order of its list."""
     if split is None:
         return sorted(stems)
     split = reading.chosen_split(sets, split, folder)
@@ -352,13 +366,13 @@ def _names(folder, stems, sets, split):
 
 
 def _names_in_list(file, stems):
-    """The names of the images that a list has, each once."""
+    """Returns the image names in a list, each of them once."""
     lines = map(str.strip, read_text(file).splitlines())
     return list(dict.fromkeys(_name_in(line, stems) for line in lines if line))
 
 
 def _with_xml(names, files, list_file, xml_dir, problems):
-    """The names of a list that have an xml file; the others are problems."""
+    """Returns the names in a list that have an xml file; reports the others."""
     known = [name for name in names if name in files]
     if not known:
         detail = (
@@ -376,9 +390,10 @@ def _with_xml(names, files, list_file, xml_dir, problems):
 
 
 def _note_unlisted(folder, stems, sets, split, problems):
-    """Tells, at the split to train on, how many xml files no split has.
+    """Reports, when the training split is read, how many xml files are in no list.
 
-    `trainval` is none where `train` and `val` are: see `load_splits`.
+    If there are `train` and `val`, `trainval` does not count as a split: see
+    `load_splits`.
     """
     if split is None or is_remote(folder):
         return
@@ -387,7 +402,7 @@ def _note_unlisted(folder, stems, sets, split, problems):
         splits = [name for name in splits if name != "trainval"]
     if split != first_to_train_on(splits):
         return
-    # VOC itself has lists for other tasks, such as `ImageSets/Segmentation/train.txt`.
+    # VOC itself has lists of other tasks, such as `ImageSets/Segmentation/train.txt`.
     outer = folder / "ImageSets"
     inner = visible_folders(outer) if outer.is_dir() else []
     tasks = [place for place in inner if place.name != "Main"]
@@ -395,7 +410,7 @@ def _note_unlisted(folder, stems, sets, split, problems):
     try:
         left = sorted(stems.difference(*(_names_in_list(f, stems) for f in lists)))
     except (ValueError, OSError):
-        return  # a list that cannot be read, which the reading of its split tells
+        return  # an unreadable list is reported when its split is read
     if left:
         detail = (
             f"{len(left):,} of {count_of(len(stems), 'xml file')} are in none of the "
@@ -406,7 +421,7 @@ def _note_unlisted(folder, stems, sets, split, problems):
 
 
 def _note_other_lists(folder, xml_dir, problems):
-    """Tells of a json file called after splits, as some public datasets have it."""
+    """Reports json files named after splits, which may be lists in public datasets."""
     for place in dict.fromkeys((folder, xml_dir)):
         for file in visible_files(place, ".json"):
             if "split" in file.stem.lower():
@@ -419,20 +434,21 @@ def _note_other_lists(folder, xml_dir, problems):
 
 
 def _note_other_xml(folder, xml_dir, stems, sets, split, problems):
-    """Tells, at the split to train on, of xml files in other folders, not read.
+    """Reports, when the training split is read, xml files in other folders, not read.
 
-    Those of other images, which lie beside them, are a dataset, which others tell of.
+    Xml files that lie beside other images of their own are a dataset, which is reported
+    elsewhere.
     """
     if split is not None and split != first_to_train_on(_splits_of(sets)):
         return
     used = (xml_dir, xml_dir.parent)
-    known = {stem.rpartition("/")[2] for stem in stems}  # of "cats/1" the last part
+    known = {stem.rpartition("/")[2] for stem in stems}  # the last part of "cats/1"
     others = []
     for place in visible_folders(folder):
         files = [] if place in used else visible_files(place, ".xml")
         try:
             is_voc = _has_voc(files)
-        except OSError:  # a link to nowhere
+        except OSError:  # a broken link
             continue
         if not is_voc:
             continue
@@ -457,10 +473,10 @@ def _note_other_xml(folder, xml_dir, stems, sets, split, problems):
 
 
 def _name_in(line, stems):
-    """The name of an image in a line of a list.
+    """Returns the name of an image in a line of a list.
 
-    A list for one class has a second column, 1 or -1: its images count. Others have the
-    path of the image.
+    A list for one class has a second column, 1 or -1: the images of both count. Other
+    lists have the path of the image.
     """
     if line in stems:
         return line
@@ -471,12 +487,12 @@ def _name_in(line, stems):
 
 
 def _images(image_dir):
-    """The path of each image by its name without suffix."""
+    """Returns the path of each image by its name without suffix."""
     return {path.stem: path for path in visible_files(image_dir, *IMAGE_SUFFIXES)}
 
 
 def _images_in_folders(image_dir):
-    """As `_images`, with those of the folders in it, also by "folder/name"."""
+    """Returns the images as `_images` does, with subfolders; also by "folder/name"."""
     images = visible_files(image_dir, *IMAGE_SUFFIXES)
     for place in visible_folders(image_dir):
         images += visible_files(place, *IMAGE_SUFFIXES)
@@ -490,16 +506,19 @@ def write_voc(
 ) -> None:
     """Writes a new folder in Pascal VOC's format.
 
-    `Annotations/NAME.xml`, `JPEGImages/NAME.jpg` or `.png`, and
+    The folder contains `Annotations/NAME.xml`, `JPEGImages/NAME.jpg` or `.png`, and
     `ImageSets/Main/SPLIT.txt`. Coordinates count from 1, as for `from_voc`; a box that
-    does not end at whole pixels has decimals. Crowds become difficult objects. Boxes
-    without an area in their image are left out. Ids and areas are not kept.
+    does not end at whole pixels is written with decimals. Crowds become difficult
+    objects. Boxes without an area inside their image are left out. Ids and areas are
+    not kept, nor are masks, for which a warning is given.
 
     Args:
-        datasets, folder: as for `write_coco`.
+        datasets, folder: see `write_coco`.
 
     Raises:
-        FileExistsError, ValueError: As `write_coco` does.
+        FileExistsError, OSError: See `write_coco`.
+        ValueError: See `write_coco`, or if a class name has spaces around it or control
+            characters.
 
     Example: see `from_voc`.
     """
@@ -523,25 +542,27 @@ def write_voc(
             (partial / _SETS / f"{split}.txt").write_text(text, encoding="utf-8")
 
 
-# --- One xml file of Pascal VOC: read with its objects, and written.
+# --- Reading and writing one xml file of Pascal VOC.
 
 _CORNERS = ("xmin", "ymin", "xmax", "ymax")
 
 
 @dataclasses.dataclass
 class _XmlReader:
-    """Reads xml files of one dataset."""
+    """Reads the xml files of one dataset."""
 
-    image_dir: Any  # where an image without a file of its name would be
-    images: Mapping[str, Any]  # the path of each, by its name without suffix
-    shift: float  # what is subtracted from left and top
+    image_dir: Any  # where a missing image is expected
+    images: Mapping[str, Any]  # path of each image, by its name without suffix
+    shift: float  # subtracted from left and top, in pixels
     problems: Problems
-    rotated: list[str] = dataclasses.field(default_factory=list)  # boxes, by file
+    # Name of the file of each rotated box.
+    rotated: list[str] = dataclasses.field(default_factory=list)
 
     def read(self, path, name):
-        """What a file says of its image, or images; no more than a problem if nothing.
+        """Returns the images that an xml file describes, as a list of `Found`.
 
-        `name` is that of its image, where it is of one.
+        The list is empty, and a problem is added, if the file cannot be read. `name` is
+        the name of the image if the file describes only one.
         """
         try:
             root = _parse(path.read_bytes())
@@ -554,7 +575,7 @@ class _XmlReader:
             image = self.images.get(deep, self.images.get(name))
             return [self._read_item(items[0], path, image, name)]
         found = []
-        for item in items:  # several images in one file: each has its own `filename`
+        for item in items:  # one of several images in the file, each with a `filename`
             name = _text(item, "filename")
             stem = pathlib.PurePosixPath(name.replace("\\", "/")).stem
             if not name:
@@ -565,7 +586,7 @@ class _XmlReader:
         return found
 
     def _read_item(self, root, path, image, source_id):
-        """What an `annotation` says of its image: `Found`."""
+        """Returns the image and the objects of an `<annotation>` element as `Found`."""
         boxes, names, is_crowd, is_good = [], [], [], []
         for item in root.findall("object"):
             if not len(item):
@@ -603,20 +624,20 @@ class _XmlReader:
         )
 
     def _image_of(self, image, name, source_id):
-        """The image of a file with this `filename`, which need not be there."""
+        """Returns the path of the image with this `filename`, which need not exist."""
         short = name.rpartition("/")[2]
         if image is None:
             name = name or f"{source_id}.jpg"
             beside = self.image_dir / (short or name)
             return beside if is_file(beside) else self.image_dir / name
-        # There may be a.jpg and a.png: the file says which one it is.
+        # If there are a.jpg and a.png, the `filename` decides which of them is meant.
         is_twin = short != image.name and pathlib.PurePath(short).stem == image.stem
         is_twin = is_twin and short.lower().endswith(IMAGE_SUFFIXES)
         other = image.parent / short
         return other if is_twin and is_file(other) else image
 
     def _corners(self, item, path):
-        """The corners of an object, counted as in a `bndbox`; None without any."""
+        """Returns an object's corners, counted as in a `bndbox`, or None."""
         try:
             corners = [float(item.findtext(f"bndbox/{key}", "")) for key in _CORNERS]
         except ValueError:
@@ -625,7 +646,10 @@ class _XmlReader:
         return corners if is_known else None
 
     def _corners_around(self, box, path):
-        """The corners of the upright box around a turned one of roLabelImg, or None."""
+        """Returns the corners of the upright box around a roLabelImg box, or None.
+
+        A box of roLabelImg is rotated.
+        """
         if box is None:
             return None
         keys = ("cx", "cy", "w", "h", "angle")
@@ -633,36 +657,38 @@ class _XmlReader:
         if numbers is None:
             return None
         x, y, width, height, angle = numbers
-        # In radians; larger ones are degrees, of another program.
+        # roLabelImg writes radians. A larger number is in degrees, from another
+        # program.
         degrees = math.degrees(angle) if abs(angle) <= 2 * math.pi else angle
         upright = corners_of(x - width / 2, y - height / 2, width, height)
         left, top, width, height = hull_box(turned_corners(upright, degrees, (x, y)))
         self.rotated.append(path.name)
-        # Its pixels count from 0, whatever those of a `bndbox` do.
+        # The pixels of a rotated box count from 0, whether or not those of a `bndbox`
+        # do.
         return [left + self.shift, top + self.shift, left + width, top + height]
 
 
 def _text(item, path):
-    """The text at a path below an element, or an empty one."""
+    """Returns the text at a path below an element, or ""."""
     return (item.findtext(path) or "").strip()
 
 
 def _whole_number(text):
-    """The number that a text of few digits is, or 0."""
+    """Returns the whole number that a text of less than ten digits stands for, or 0."""
     return int(text) if text.isdecimal() and len(text) < 10 else 0
 
 
-# The encoding that a file names, where the parser does not know it.
+# Finds the encoding that a file declares, for encodings that the parser does not know.
 _ENCODING = re.compile(rb"<\?xml[^>]*encoding\s*=\s*[\"']([\w.:-]+)[\"'][^>]*\?>")
 
 
 def _parse(data):
-    """The root element of a file; tags are in lower case and without name spaces."""
+    """Returns the root element of a file; tags lose capitals and namespaces."""
     try:
         root = xml.etree.ElementTree.fromstring(data)
     except xml.etree.ElementTree.ParseError as error:
         raise InvalidValueError(_why_not_parsed(data, error)) from error
-    except (ValueError, LookupError) as error:  # encodings that the parser lacks
+    except (ValueError, LookupError) as error:  # an encoding the parser lacks
         root = _parse_decoded(data, error)
     for element in root.iter():
         if isinstance(element.tag, str):
@@ -671,9 +697,10 @@ def _parse(data):
 
 
 def _parse_decoded(data, error):
-    """The root element of a file in an encoding that Python knows, but the parser not.
+    """Returns the root element of a file in an encoding that only Python's codecs know.
 
-    An encoding that Python does not know either is a slip, if the text is UTF-8.
+    If Python does not know the encoding either, the declaration is taken for a mistake
+    and the file is read as UTF-8.
     """
     declaration = _ENCODING.match(data)
     encoding = declaration[1].decode("ascii") if declaration else "utf-8"
@@ -704,7 +731,7 @@ def _why_not_parsed(data, error):
 
 
 def _annotations(root):
-    """The elements of a file that are each an annotated image."""
+    """Returns the elements of a file each of which describes one image."""
     if root.tag == "annotation":
         return [root]
     if inner := list(root.iter("annotation")):
@@ -712,14 +739,14 @@ def _annotations(root):
     if root.tag == "annotations" and root.find("image") is not None:
         raise InvalidValueError("it is in CVAT's format, which is not Pascal VOC's")
     if any(root.find(tag) is not None for tag in ("object", "filename", "size")):
-        return [root]  # under another name
+        return [root]  # an <annotation> under another name
     raise InvalidValueError(
         f"its root element must be <annotation>. Received: <{root.tag}>"
     )
 
 
 def _to_xml(record, file_name, class_names):
-    """Returns the text of the file of a `Record`: corners in pixels from 1."""
+    """Returns the text of the xml file of a `Record`, with corners in pixels from 1."""
     root = xml.etree.ElementTree.Element("annotation")
     _add(root, "folder", "JPEGImages")
     _add(root, "filename", file_name)

@@ -1,4 +1,4 @@
-"""What the writers share: splits, images out of records."""
+"""Functions that the writers share: checks of the splits, and files of images."""
 
 import io
 import pathlib
@@ -18,7 +18,23 @@ from effdet_keras.images import EXIF_ORIENTATION
 
 
 def named_splits(datasets, *, usable=False, masks=True, crowds=True):
-    """The splits that a writer was given, checked; `usable` leaves out empty boxes."""
+    """Returns the splits that a writer received, checked.
+
+    Args:
+        datasets: `DetectionDataset`, or dict from split name to one.
+        usable: whether to leave out boxes without an area inside their image.
+        masks: whether the format can store masks.
+        crowds: whether the format can store crowds. A warning is given for what it
+            cannot store.
+
+    Returns:
+        Dict from split name to `DetectionDataset`.
+
+    Raises:
+        TypeError: If there is anything but datasets.
+        ValueError: If the name of a split is not a valid folder name on all systems, or
+            the splits differ in classes or category ids.
+    """
     if isinstance(datasets, DetectionDataset):
         datasets = {ONE_SPLIT: datasets}
     is_mapping = isinstance(datasets, Mapping)
@@ -64,9 +80,9 @@ _CONTROL = re.compile("[\\x00-\\x08\\x0a-\\x1f\\ud800-\\udfff]")
 
 
 def check_names_survive(datasets, title):
-    """Raises where a format of texts would give a class another name, or damage files.
+    """Raises if a text format would change the name of a class or damage its files.
 
-    Readers of these formats take spaces around a text for an accident.
+    Readers of these formats remove the spaces around a text.
     """
     names = next(iter(datasets.values())).class_names
     lost = [name for name in names if name != name.strip() or _CONTROL.search(name)]
@@ -78,7 +94,11 @@ def check_names_survive(datasets, title):
 
 
 def encode_image(record):
-    """An image's bytes, as a PNG where not every program sees the same, and suffix."""
+    """Returns an image file's bytes and suffix.
+
+    The file is a PNG of the pixels unless the stored JPEG or PNG looks the same in
+    every program.
+    """
     if not isinstance(record.image, np.ndarray):
         data = stored_bytes(record.image)
         suffix = _plain_suffix(data, record.image_size)
@@ -88,24 +108,25 @@ def encode_image(record):
 
 
 def png_of(pixels):
-    """The bytes of a PNG file of a uint8 array `[H, W]` or `[H, W, 3]`."""
+    """Returns the bytes of a PNG file of a uint8 array `[H, W]` or `[H, W, 3]`."""
     buffer = io.BytesIO()
     Image.fromarray(pixels).save(buffer, "PNG")
     return buffer.getvalue()
 
 
 def _plain_suffix(data, image_size):
-    """The suffix of a JPEG or PNG of this size that needs no turning, else None."""
+    """Returns the suffix of a JPEG or PNG of this size without EXIF turn, or None."""
     try:
         with Image.open(io.BytesIO(data)) as stored:
             is_upright = stored.getexif().get(EXIF_ORIENTATION, 1) == 1
             if is_upright and (stored.height, stored.width) == tuple(image_size):
                 return {"JPEG": ".jpg", "PNG": ".png"}.get(stored.format)
-    except Exception:  # not ours to explain: `load_image` decodes it, and does
+    except Exception:  # `load_image` decodes it and explains the error
         return None
 
 
-# What Windows refuses in the name of a file, and the names that it keeps for devices.
+# Characters that Windows refuses in the name of a file, and names that it reserves for
+# devices.
 _REFUSED = re.compile(r'[<>:"/\\|?*\x00-\x1f]')
 _DEVICES = re.compile(
     r"(con|prn|aux|nul|conin\$|conout\$|(com|lpt)[0-9¹²³])(\..*)?", re.IGNORECASE
@@ -113,7 +134,9 @@ _DEVICES = re.compile(
 
 
 def portable_name(name: str) -> str:
-    """A name of a file or folder that every system takes: the same, if it does.
+    """Returns a file or folder name that every system accepts.
+
+    A name that is accepted already is returned unchanged.
 
     Example:
         >>> portable_name("12:30.jpg"), portable_name("aux"), portable_name("cat 1.jpg")
@@ -124,7 +147,7 @@ def portable_name(name: str) -> str:
 
 
 def image_stems(records):
-    """A file name without folders and suffix for each record, each different."""
+    """Returns a unique file name without folders and suffix for each record."""
     stems, taken, next_number = [], set(), {}
     for record in records:
         name = record.file_name.replace("\\", "/")
@@ -134,18 +157,21 @@ def image_stems(records):
         while _same_in_file_systems(unique) in taken:
             unique, number = f"{stem}_{number}", number + 1
         taken.add(_same_in_file_systems(unique))
-        next_number[stem] = number  # those below are taken
+        next_number[stem] = number  # lower numbers are taken
         stems.append(unique)
     return stems
 
 
 def _same_in_file_systems(name):
-    """Some tell neither case nor how a letter with an accent is written."""
+    """Returns a key that is equal for names that some file system takes for the same.
+
+    Some ignore upper and lower case, or how a letter with an accent is encoded.
+    """
     return unicodedata.normalize("NFC", name).lower()
 
 
 def write_images(records, folder, stems=None):
-    """Writes the images of records into a new folder; returns their names."""
+    """Writes the images of records into a folder; returns the names of the files."""
     folder = pathlib.Path(folder)
     folder.mkdir(parents=True, exist_ok=True)
     names = []
