@@ -191,9 +191,9 @@ def known_files(
 ) -> list[Any]:
     """Returns the files of a tool directly in a folder, sorted by name.
 
-    Large folders are judged by a sample. A folder with one file per image has the files
-    of one tool, and otherwise the reader of each tool would open, or download, all of
-    them.
+    Large folders are judged by a sample. If a folder has one file per image, all of
+    them are of one tool. Without the sample, the reader of each tool would open, or
+    download, all files.
 
     Args:
         folder: path of the folder.
@@ -313,7 +313,8 @@ def items_of(value: Any, place: Any, problems: Any) -> list[dict]:
 def number_of(value: Any) -> float | None:
     """Returns a number, or the number in a text, as a float; None if it is unusable.
 
-    A number is unusable if it is NaN, or larger than the coordinates of any image.
+    Unusable are bools, other texts and types, NaN, and numbers beyond
+    `reading.MAX_COORDINATE`.
 
     Example:
         >>> number_of("2.5"), number_of(True), number_of(float("inf"))
@@ -329,7 +330,9 @@ def number_of(value: Any) -> float | None:
 
 
 def numbers_of(values: Iterable[Any]) -> list[float] | None:
-    """Returns all of the values as finite numbers; None if it cannot or there are none.
+    """Returns all of the values as finite numbers, or None.
+
+    The result is None if `number_of` of a value is None, or if there are no values.
 
     Example:
         >>> numbers_of(["1", 2]), numbers_of(["1", "two"]), numbers_of([])
@@ -459,5 +462,5 @@ class Objects:
 
 
 def polygon_shape(points: np.ndarray) -> list[np.ndarray] | None:
-    """Returns an outline in COCO's form, for masks; None for less than three points."""
+    """Returns an outline in COCO's form, for masks; None for fewer than 3 points."""
     return [points.astype(np.float32).ravel()] if len(points) >= 3 else None

@@ -1,4 +1,4 @@
-"""BDD100K's and Scalabel's json, one file for all images: to a dataset."""
+"""Reads the json of BDD100K and Scalabel, with one file for all images."""
 
 from __future__ import annotations
 
@@ -38,17 +38,18 @@ def from_bdd(
     class_names: ClassNames | None = None,
     on_error: str = "auto",
 ) -> DetectionDataset:
-    """Reads a json file of BDD100K or Scalabel: the labels that have a `box2d`.
+    """Reads the labels with a `box2d` in a json file of BDD100K or Scalabel.
 
-    It is a list of images, or an object whose `frames` are one, each with its `name`
-    and `labels`. Labels without a box, lanes and drivable areas, are not objects.
+    The file is a list of images, or an object with such a list as `frames`. Each image
+    has its `name` and `labels`. Labels without a box, such as lanes and drivable areas,
+    are not objects.
 
     Args:
-        path: the json file, or a folder that holds it, or one with `labels` for it and
-            `images`; several are splits by their names.
+        path: the json file, or a folder that contains it, or a folder with `labels`,
+            which contains it, and `images`. Several files are splits by their names.
         split: name of a split of a folder. None reads the only one.
         image_dir: folder of the images. None looks near the file.
-        class_names, on_error: as for `load`.
+        class_names, on_error: see `load`.
 
     Returns:
         `DetectionDataset`. The classes are sorted. Objects with the attribute `crowd`
@@ -57,8 +58,8 @@ def from_bdd(
 
     Raises:
         FileNotFoundError: If the file or images are missing.
-        ValueError: If the file has not this format, or, with "raise", if a box is not
-            two corners of finite numbers and a category.
+        ValueError: If the file does not have this format, or, with `on_error="raise"`,
+            if a box is not two corners of finite numbers and a category.
 
     Example:
         >>> import json, pathlib, tempfile, PIL.Image
@@ -83,12 +84,12 @@ def from_bdd(
 
 
 def bdd_readers(path: Any) -> dict[str, Callable]:
-    """Finds json files of BDD100K: dict from split to the function that reads it."""
+    """Finds json files of BDD100K; returns a dict from split to its reader."""
     return readers_by_split(_read_file, path, (".json",), is_bdd)
 
 
 def _read_file(path, *, image_dir=None, class_names=None, on_error="auto"):
-    """The dataset of a file."""
+    """Returns the dataset of a file."""
     problems = Problems(f"`from_bdd` of {str(path)!r}", on_error)
     locator = ImageLocator(path, image_dir)
     found = [_found(image, locator, problems) for image in _read_images(path)]
@@ -97,7 +98,7 @@ def _read_file(path, *, image_dir=None, class_names=None, on_error="auto"):
 
 
 def is_bdd(path: Any) -> bool:
-    """Whether a json file begins as those of BDD100K and Scalabel do."""
+    """Returns whether a json file begins like those of BDD100K and Scalabel."""
     head = head_of(path)
     return b'"name"' in head and b'"labels"' in head and b'"box2d"' in head
 

@@ -82,7 +82,7 @@ def from_coco(
             None, the folder is searched for near the json file: first `train` for
             `train.json`, or `val2017` for `annotations/instances_val2017.json`, then
             `images`, then any folder beside the json file or beside its folder.
-        class_names, on_error: as for `load`.
+        class_names, on_error: see `load`.
         masks: whether to keep the `segmentation` of the annotations (polygons or
             run-length encodings), for a model with a segmentation head. Pixel class 0
             is "background" and pixel class `i + 1` is label `i`, crowds included.

@@ -1,4 +1,4 @@
-"""CreateML's json, one file for all images: to a dataset."""
+"""Reads the json of Apple's Create ML, with one file for all images."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from effdet_keras.data.formats.label_map import ClassNames
 from effdet_keras.data.problems import Problems
 
 _SUFFIXES = (".json",)
-# What the tools that write this format call the name of an image, and its boxes.
+# Keys of the name of an image, and of its boxes, in the tools that write this format.
 _NAMES = ("image", "imagefilename", "filename", "imageFilename")
 _LISTS = ("annotations", "annotation")
 _SIDES = ("x", "y", "width", "height")
@@ -37,18 +37,19 @@ def from_create_ml(
     class_names: ClassNames | None = None,
     on_error: str = "auto",
 ) -> DetectionDataset:
-    """Reads a json file of Apple's Create ML, one for all images of a folder.
+    """Reads a json file of Apple's Create ML, which describes all images of a folder.
 
     It is a list of `{"image": "a.jpg", "annotations": [{"label": "cat", "coordinates":
     {"x": 24, "y": 12, "width": 32, "height": 16}}]}`, with the center and the sides of
-    each box in pixels. LabelImg, RectLabel and Roboflow write it as well.
+    each box in pixels. LabelImg, RectLabel and Roboflow write this format too.
 
     Args:
-        path: the json file, or a folder that holds it, or one with a folder for each
-            split that holds one each, as Roboflow writes `_annotations.createml.json`.
+        path: the json file, or a folder that contains it, or a folder with a folder for
+            each split that contains one each, such as Roboflow's
+            `_annotations.createml.json`.
         split: name of a split of a folder. None reads the only one.
         image_dir: folder of the images. None looks beside the file and in `images`.
-        class_names, on_error: as for `load`.
+        class_names, on_error: see `load`.
 
     Returns:
         `DetectionDataset`. The classes are sorted. `image_id` counts from 1 in the
@@ -56,8 +57,8 @@ def from_create_ml(
 
     Raises:
         FileNotFoundError: If the file or images are missing.
-        ValueError: If the file has not this format, or, with "raise", if a box has no
-            label or no numbers.
+        ValueError: If the file does not have this format, or, with `on_error="raise"`,
+            if a box has no label or no finite numbers.
 
     Example:
         >>> import json, pathlib, tempfile, PIL.Image
@@ -83,12 +84,12 @@ def from_create_ml(
 
 
 def create_ml_readers(path: Any) -> dict[str, Callable]:
-    """Finds json files of Create ML: dict from split to the function that reads it."""
+    """Finds json files of Create ML; returns a dict from split to its reader."""
     return readers_by_split(_read_file, path, _SUFFIXES, is_create_ml)
 
 
 def _read_file(path, *, image_dir=None, class_names=None, on_error="auto"):
-    """The dataset of a file."""
+    """Returns the dataset of a file."""
     problems = Problems(f"`from_create_ml` of {str(path)!r}", on_error)
     locator = ImageLocator(path, image_dir)
     found = [
@@ -100,7 +101,7 @@ def _read_file(path, *, image_dir=None, class_names=None, on_error="auto"):
 
 
 def is_create_ml(path: Any) -> bool:
-    """Whether a json file begins as those of Create ML do."""
+    """Returns whether a json file begins like those of Create ML."""
     head = head_of(path)
     if not head.startswith(b"["):
         return False
@@ -111,7 +112,10 @@ def is_create_ml(path: Any) -> bool:
 
 
 def _read_images(path):
-    """The `(name, annotations)` of each image; a file may have one entry per box."""
+    """Returns the `(name, annotations)` of each image.
+
+    A file may have one entry per box.
+    """
     content = read_json(path, "from_create_ml")
     rule = (
         "`from_create_ml` expects a json list of images, each with `image`, its name, "

@@ -284,7 +284,7 @@ def csv_readers(path):
             continue
         try:
             read, _ = _format_of(_lines_in(file, limit=1), file)
-        except ValueError as error:  # of another format
+        except ValueError as error:  # a file of another format
             if file not in texts:
                 reasons.append(str(error))
             continue

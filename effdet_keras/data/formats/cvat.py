@@ -1,4 +1,4 @@
-"""CVAT's XML 1.1 for images, one file for all images: to a dataset."""
+"""Reads CVAT's XML 1.1, with one file for all images or for a video."""
 
 from __future__ import annotations
 
@@ -43,15 +43,16 @@ from effdet_keras.data.problems import Problems
 from effdet_keras.errors import InvalidValueError
 
 _SUFFIXES = (".xml",)
-# Elements of an image that have no box: lines, points, boxes in three dimensions.
+# Elements of an image without a box: lines, points, and boxes in three dimensions.
 _WITHOUT_BOX = ("polyline", "points", "cuboid", "skeleton")
 # Types of labels that no box, outline or mask can have.
 _OTHER_LABELS = ("tag", "points", "polyline", "cuboid", "skeleton")
-# The first element, behind comments and what else may be before it.
+# Matches up to the root element, after comments, declarations and the like.
 _ROOT = re.compile(
     rb"(?:\xef\xbb\xbf)?\s*(?:<!--.*?-->\s*|<[?!][^>]*>\s*)*<annotations\b", re.DOTALL
 )
-_VOC_TAG = re.compile(rb"<(?:bndbox|filename)>")  # of VOC files with this root
+# Tags of VOC files that have the same root.
+_VOC_TAG = re.compile(rb"<(?:bndbox|filename)>")
 _OWN_TAG = re.compile(rb"<(?:version|meta|image|track)\b")
 _IMAGE = re.compile(rb"<image\b[^>]*>")
 _SUBSET = re.compile(rb'\bsubset="([^"]*)"')
@@ -69,31 +70,33 @@ def from_cvat(
 ) -> DetectionDataset:
     """Reads an export of CVAT in its format "CVAT for images 1.1", or "for video".
 
-    Reads boxes, rotated ones too, outlines (`polygon`), ellipses and masks of each
-    image; what is not upright becomes the upright box around it, and rotated boxes are
-    counted in a note. Lines, points, cuboids and skeletons are left out, with a
-    warning. Tags are no boxes: they are told where there is nothing else. Of a video,
-    the frames are read that were exported with it: `frame_000000.png`, ...; consecutive
-    ones are alike, so do not split them by chance.
+    Reads boxes, including rotated ones, outlines (`polygon`), ellipses and masks. A
+    shape that is not an upright rectangle becomes the upright box around it, and
+    rotated boxes are counted in a note. Lines, points, cuboids and skeletons are left
+    out, with a warning. Tags of whole images are no objects; a warning names them if a
+    file has nothing else. Of a video, the frames that were exported with it are read:
+    `frame_000000.png` and so on. Consecutive frames are alike, so do not split them at
+    random.
 
     Args:
-        path: the `annotations.xml`, or a folder that holds it.
-        split: a subset of the project, such as "train". None reads all of a file, or
-            the only one of a folder.
+        path: the `annotations.xml`, or a folder that contains it.
+        split: a subset of the project, such as "train". None reads all subsets of a
+            file, or the only split of a folder.
         image_dir: folder of the images. None looks beside the file and in `images`.
-        class_names, on_error: as for `load`.
+        class_names, on_error: see `load`.
         masks: whether to keep outlines and masks for a segmentation head, as
             `from_coco` does.
 
     Returns:
         `DetectionDataset`. The classes are in the order of the labels of the task or
-        project; `image_id` counts from 1 in the order of the file; `source_id` is the
+        project. `image_id` counts from 1 in the order of the file; `source_id` is the
         name of the image.
 
     Raises:
         FileNotFoundError: If the file or images are missing.
-        ValueError: If the file is no such export, if there are several subsets and
-            none is named, or, with "raise", if a shape has no numbers.
+        ValueError: If the file is no such export, if a folder has several subsets and
+            `split` is None, or, with `on_error="raise"`, if a shape has no label or no
+            finite numbers.
 
     Example:
         >>> import pathlib, tempfile, PIL.Image
@@ -139,7 +142,7 @@ def from_cvat(
 
 
 def cvat_readers(path: Any) -> dict[str, Callable]:
-    """Finds xml files of CVAT: dict from split to the function that reads it."""
+    """Finds xml files of CVAT; returns a dict from split to its reader."""
     readers = {}
     for name, file in files_by_split(path, _SUFFIXES, is_cvat).items():
         for subset in _subsets_of(file) or [None]:
@@ -150,18 +153,22 @@ def cvat_readers(path: Any) -> dict[str, Callable]:
 
 
 def is_cvat(path: Any) -> bool:
-    """Whether an xml file begins as those of CVAT do; VOC's have one `annotation`."""
+    """Returns whether an xml file begins like those of CVAT.
+
+    Pascal VOC's files do not: they may have the same root, but none of CVAT's other
+    tags.
+    """
     head = head_of(path, 4096)
     is_voc = _VOC_TAG.search(head) and not _OWN_TAG.search(head)
     return _ROOT.match(head) is not None and not is_voc
 
 
 def _subsets_of(path):
-    """The subsets that the images of a file are in, sorted; empty without any."""
+    """Returns the sorted subsets of the images in a file; empty if it has none."""
     content = local_copy(path).read_bytes()
     matches = [_SUBSET.search(image) for image in _IMAGE.findall(content)]
     names = {match[1] if match else b"" for match in matches}
-    if not any(names):  # of a task, its own
+    if not any(names):  # no image has a subset, but the task may
         names = set(_TASK_SUBSET.findall(content))
     texts = [xml.sax.saxutils.unescape(name.decode()) for name in names]
     return sorted(map(split_of_subset, texts)) if any(texts) else []
@@ -185,7 +192,7 @@ def _read_xml(path):
 
 
 def _frames(root, locator, path):
-    """The frames of a video that are there, each an `<image>` with its shapes."""
+    """Returns the existing frames of a video, each as an `<image>` with its shapes."""
     shapes = collections.defaultdict(list)
     for track in root.findall("track"):
         for shape in track:
@@ -210,7 +217,7 @@ def _frames(root, locator, path):
 
 
 def _labels(root, found):
-    """The labels of the task or project, in its order, that boxes can have."""
+    """Yields the labels of the task or project that boxes can have, in its order."""
     used = {name for image in found for name in image.classes}
     for label in root.findall("meta//labels/label"):
         name = label.findtext("name", "").strip()
@@ -247,7 +254,7 @@ def _found(image, locator, problems, rotated, masks):
 
 
 def _tell_of_tags(images, problems):
-    """Adds a problem of each tag, where images have nothing else."""
+    """Adds a problem for each tag, if images have nothing else."""
     for image in images:
         for tag in image.findall("tag"):
             detail = f"tag {tag.get('label')!r} of the whole image"
@@ -258,7 +265,7 @@ def _tell_of_tags(images, problems):
 
 
 def _box_of(item):
-    """Left, top, width, height of a shape, or None if it has not its numbers."""
+    """Returns left, top, width and height of a shape, or None without its numbers."""
     rotation = number_of(item.get("rotation", "0"))
     if rotation is None:
         return None
@@ -284,7 +291,7 @@ def _box_of(item):
 
 
 def _points(item):
-    """The points `[n, 2]` of `x,y;x,y;...`, or None."""
+    """Returns the points `[n, 2]` in `x,y;x,y;...`, or None."""
     pairs = [pair.split(",") for pair in item.get("points", "").split(";") if pair]
     if not pairs or any(len(pair) != 2 for pair in pairs):
         return None
@@ -293,7 +300,7 @@ def _points(item):
 
 
 def _shape_of(item, size):
-    """The outline or the run lengths of a shape, or None of a box."""
+    """Returns the outline or the run lengths of a shape; None for a box."""
     if item.tag == "polygon":
         return polygon_shape(_points(item))
     if item.tag != "mask" or None in size:
@@ -302,7 +309,8 @@ def _shape_of(item, size):
     left, top, width, height = (int(n) for n in _box_of(item))
     if counts is None or sum(counts) != width * height or min(left, top) < 0:
         return None
-    # Row by row in the box, zeros first: COCO counts column by column in the image.
+    # CVAT counts row by row inside the box, zeros first; COCO counts column by column
+    # in the whole image.
     counts = np.asarray(counts, np.int64)
     inside = np.repeat(np.arange(len(counts)) % 2, counts).reshape(height, width)
     pixels = np.zeros([int(side) for side in size], np.uint8, order="F")

@@ -1,4 +1,4 @@
-"""Formats that the package `datumaro` reads: KITTI, WIDER FACE, Open Images, ..."""
+"""Reads formats through the package `datumaro`: KITTI, WIDER FACE, Open Images, ..."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from effdet_keras.data.formats.label_map import ClassNames
 from effdet_keras.data.problems import Problems
 from effdet_keras.errors import InvalidValueError
 
-# What datumaro calls the formats that are recognized here, by our names.
+# The formats that are recognized here: our names, and those of datumaro.
 _FORMATS = {
     "kitti": "kitti_detection",
     "wider_face": "wider_face",
@@ -40,10 +40,10 @@ _FORMATS = {
     "mot": "mot_seq",
 }
 _SHAPES = ("bbox", "rotated_bbox", "polygon", "mask", "ellipse")
-_OUTLINES = ("polygon", "mask")  # of an object that may have a box as well
+_OUTLINES = ("polygon", "mask")  # of an object that may have a box too
 _WITHOUT_BOX = ("points", "polyline", "cuboid_3d", "cuboid_2d")
-_IGNORED = ("DontCare",)  # of KITTI: regions that were not annotated
-_ONLY_CLASS = {"wider_face": "face"}  # of formats that have but one
+_IGNORED = ("DontCare",)  # KITTI's name for regions that were not annotated
+_ONLY_CLASS = {"wider_face": "face"}  # the class of formats that have only one
 
 
 def from_datumaro(
@@ -54,34 +54,35 @@ def from_datumaro(
     class_names: ClassNames | None = None,
     on_error: str = "auto",
 ) -> DetectionDataset:
-    """Reads annotated images in a format that the package `datumaro` knows.
+    """Reads a dataset in a format that the package `datumaro` knows.
 
-    `load` finds KITTI, WIDER FACE, Open Images, VoTT's json, Datumaro's own format,
-    LabelMe's xml and MOT by itself. The package must be installed:
+    `load` recognizes KITTI, WIDER FACE, Open Images, VoTT's json, Datumaro's own
+    format, LabelMe's xml and MOT. The package must be installed:
     `pip install "effdet-keras[datumaro]"`. It rounds coordinates to a hundredth of a
-    pixel, and does not count pixels from 1 in Pascal VOC's format.
+    pixel, and in Pascal VOC's format it does not count pixels from 1.
 
-    Outlines, masks and rotated boxes become the upright box around them; points and
-    lines are left out, with a warning, as are KITTI's regions `DontCare`.
+    Outlines, masks and rotated boxes become the upright box around them. Points and
+    lines are left out, with a warning, and so are KITTI's `DontCare` regions.
 
     Args:
         source: folder of the dataset, or a `datumaro.Dataset`.
         split: name of a subset, such as "train". None reads the only one.
-        format: what `load` calls the format, such as "kitti", or any name of
-            datumaro's, such as "dota" or "mapillary_vistas". None finds it out.
-        class_names, on_error: as for `load`.
+        format: name of the format in `load`, such as "kitti", or any name that datumaro
+            uses, such as "dota" or "mapillary_vistas". None detects it.
+        class_names, on_error: see `load`.
 
     Returns:
-        `DetectionDataset`. The classes are in the order of datumaro's categories, those
-        of a known benchmark included that do not occur. `image_id` counts from 1;
-        `source_id` is the id of the item. Crowds, and difficult objects of VOC's, are
-        crowds.
+        `DetectionDataset`. The classes are in the order of datumaro's categories. These
+        include all classes of a known benchmark, even if some do not occur. `image_id`
+        counts from 1; `source_id` is the id of the item. Crowds, and objects that VOC
+        marks as difficult, are crowds.
 
     Raises:
         ImportError: If datumaro is not installed.
         FileNotFoundError: If images are missing.
-        ValueError: If the format is unknown, if there are several subsets and none is
-            named, or if datumaro cannot read the folder.
+        ValueError: If the format is unknown, if there are several subsets and `split`
+            is None, if datumaro cannot read the folder, or, with `on_error="raise"`, if
+            an object has no class.
 
     Example:
         >>> import datumaro  # doctest: +SKIP
@@ -101,7 +102,7 @@ def from_datumaro(
 
 
 def _recognized(path):
-    """The name of the format of a folder."""
+    """Returns the name of the format of a folder."""
     names = [name for name, is_one in _SIGNATURES.items() if is_one(path)]
     if len(names) == 1:
         return names[0]
@@ -116,7 +117,7 @@ def _recognized(path):
 
 
 def _readers_of_items(path, name):
-    """The readers of the subsets of a folder, by datumaro."""
+    """Returns the readers of the subsets of a folder that datumaro reads."""
     library = datumaro.require(f"Reading {str(path)!r}, which has the format {name!r},")
     format = _FORMATS.get(name, name)
     known = sorted(library.Environment().importers)
@@ -139,14 +140,15 @@ def _readers_of_items(path, name):
 
 
 def _imported(import_from, folder, is_one, default):
-    """The readers of a folder, or of the folders in it, each a split of its own."""
+    """Returns the readers of a folder, or of the folders in it, which are splits."""
     try:
         return _readers_of_dataset(import_from(str(folder)), folder, default)
     except datumaro.components.errors.DatasetImportError as error:
         conflict = datumaro.components.errors.ConflictingCategoriesError
         if is_one is None or not isinstance(error.__cause__, conflict):
             raise
-    # A class that one split has alone: here each split may have its own classes.
+    # One split has a class that another one lacks. Here, each split may have its own
+    # classes.
     return {
         inner.name: read
         for inner in filter(is_one, visible_folders(folder))
@@ -173,7 +175,7 @@ def _readers_of_dataset(dataset, source, default=None):
 
 
 def _read(items, names, source, default, class_names=None, on_error="auto"):
-    """The dataset of a subset."""
+    """Returns the dataset of a subset."""
     problems = Problems(f"`from_datumaro` of {str(source)!r}", on_error)
     is_path = isinstance(source, os.PathLike)
     locator = ImageLocator(source / "items") if is_path else None
@@ -181,10 +183,10 @@ def _read(items, names, source, default, class_names=None, on_error="auto"):
     found = [_found(item, names, default, locator, problems, rotated) for item in items]
     note_rotated(problems, source, rotated)
     used = {name for image in found for name in image.classes}
-    # Background and ignored regions are categories of datumaro's, but no classes.
+    # Background and ignored regions are categories of datumaro, but no classes here.
     others = {*_IGNORED, "background"} - used
     known = [name for name in names if name not in others]
-    if default is not None:  # whose other categories are of images
+    if default is not None:  # the other categories are of whole images
         known = class_order([name for name in names if name in used], found)
     classes = reading.named_classes(known, class_names)
     return reading.make_dataset(found, classes, problems, source=source)
@@ -199,7 +201,7 @@ def _found(item, names, default, locator, problems, rotated):
         if kind in _WITHOUT_BOX or name in _IGNORED:
             problems.add("unread shape", item.id, f"{kind} of {name!r}")
             continue
-        if kind not in _SHAPES:  # the class of an image, a caption, ...
+        if kind not in _SHAPES:  # for example the class of an image, or a caption
             continue
         if name is None:
             problems.add("bad box", item.id, f"{kind} without a class")
@@ -223,7 +225,11 @@ def _found(item, names, default, locator, problems, rotated):
 
 
 def _one_each(annotations):
-    """The annotations, each object once: its outlines have the group of its box."""
+    """Yields the annotations, each object once.
+
+    If an object has a box and outlines, which share a group, only the box is yielded.
+    Several outlines of an object without a box are joined.
+    """
     boxed = {
         (a.group, a.label) for a in annotations if a.group and a.type.name == "bbox"
     }
@@ -239,7 +245,7 @@ def _one_each(annotations):
 
 
 class _Joined:
-    """Outlines of one object, which is covered in parts."""
+    """The outlines of one object, of which several parts are visible."""
 
     def __init__(self, members):
         self.type, self.label = members[0].type, members[0].label
@@ -247,7 +253,7 @@ class _Joined:
         self._members = members
 
     def get_bbox(self):
-        """Left, top, width and height around all parts."""
+        """Returns left, top, width and height of the box around all parts."""
         boxes = np.array([member.get_bbox() for member in self._members])
         low = boxes[:, :2].min(axis=0)
         high = (boxes[:, :2] + boxes[:, 2:]).max(axis=0)
@@ -255,7 +261,7 @@ class _Joined:
 
 
 def _image_of(item, locator):
-    """The image of an item, a path or an array, and its size if that is known."""
+    """Returns the image of an item, a path or an array, and its size or None."""
     media = item.media
     path = getattr(media, "path", None)
     if path and is_file(path):
@@ -271,11 +277,20 @@ def _image_of(item, locator):
     return np.ascontiguousarray(data[..., 2::-1].astype(np.uint8)), None  # BGR
 
 
-# --- Which folders are in these formats.
+# --- Recognition of the formats of folders.
 
 
 def datumaro_readers(name: str, path: Any) -> dict[str, Callable]:
-    """Finds a dataset in a format of datumaro's: dict from split to its reader."""
+    """Finds a dataset in one of datumaro's formats; returns a reader per split.
+
+    Args:
+        name: one of our names of these formats, such as "kitti".
+        path: folder of the dataset. A file or an address has no readers.
+
+    Returns:
+        Dict from split to the function that reads it. Without the package it has one
+        reader, which says how to install it.
+    """
     if is_remote(path) or path.is_file() or not _SIGNATURES[name](path):
         return {}
     if not datumaro.is_installed():  # reading says how to install it
@@ -317,7 +332,10 @@ def _is_datumaro_json(path):
 
 
 def is_labelme_xml(path: Any) -> bool:
-    """Whether an xml file is LabelMe's, an outline for each object; VOC's has boxes."""
+    """Returns whether an xml file is LabelMe's, with an outline for each object.
+
+    Pascal VOC's files have boxes instead.
+    """
     head = head_of(path)
     return b"<bndbox>" not in head and (b"<polygon>" in head or b"<segm>" in head)
 

@@ -1,4 +1,4 @@
-"""Edge Impulse's `bounding_boxes.labels`, a json for all images: to a dataset."""
+"""Reads Edge Impulse's `bounding_boxes.labels`, a json file for all images."""
 
 from __future__ import annotations
 
@@ -34,17 +34,17 @@ def from_edge_impulse(
     class_names: ClassNames | None = None,
     on_error: str = "auto",
 ) -> DetectionDataset:
-    """Reads the `bounding_boxes.labels` of Edge Impulse, a json beside the images.
+    """Reads a `bounding_boxes.labels` of Edge Impulse, a json file beside the images.
 
-    Its `boundingBoxes` have for each image a list of `label`, `x`, `y`, `width` and
-    `height`: the corner at the top left and the sides in pixels.
+    Its `boundingBoxes` have a list of objects for each image. An object has `label`,
+    `x`, `y`, `width` and `height`: the top left corner and the sides, in pixels.
 
     Args:
-        path: the file, or a folder that holds it, or one with `training` and `testing`
-            that hold one each.
+        path: the file, or a folder that contains it, or a folder with `training` and
+            `testing` that contain one each.
         split: name of a split of a folder, such as "training". None reads the only one.
         image_dir: folder of the images. None looks beside the file.
-        class_names, on_error: as for `load`.
+        class_names, on_error: see `load`.
 
     Returns:
         `DetectionDataset`. The classes are sorted. `image_id` counts from 1 in the
@@ -52,8 +52,8 @@ def from_edge_impulse(
 
     Raises:
         FileNotFoundError: If the file or images are missing.
-        ValueError: If the file has not this format, or, with "raise", if a box has no
-            label or no numbers.
+        ValueError: If the file does not have this format, or, with `on_error="raise"`,
+            if a box has no label or no finite numbers.
 
     Example:
         >>> import json, pathlib, tempfile, PIL.Image
@@ -79,14 +79,14 @@ def from_edge_impulse(
 
 
 def edge_impulse_readers(path: Any) -> dict[str, Callable]:
-    """Finds `bounding_boxes.labels`: dict from split to the function that reads it."""
+    """Finds `bounding_boxes.labels`; returns a dict from split to its reader."""
     return readers_by_split(
         _read_file, path, (".labels",), lambda file: file.name == _NAME
     )
 
 
 def _read_file(path, *, image_dir=None, class_names=None, on_error="auto"):
-    """The dataset of a file."""
+    """Returns the dataset of a file."""
     problems = Problems(f"`from_edge_impulse` of {str(path)!r}", on_error)
     content = read_json(path, "from_edge_impulse")
     images = content.get("boundingBoxes") if isinstance(content, dict) else None

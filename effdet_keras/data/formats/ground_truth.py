@@ -1,4 +1,4 @@
-"""Amazon's Ground Truth manifests, a json object in each line: to a dataset."""
+"""Reads manifests of Amazon SageMaker Ground Truth, with one json object per line."""
 
 from __future__ import annotations
 
@@ -35,18 +35,18 @@ def from_ground_truth(
     class_names: ClassNames | None = None,
     on_error: str = "auto",
 ) -> DetectionDataset:
-    """Reads an augmented manifest of Amazon SageMaker Ground Truth with boxes.
+    """Reads an augmented manifest with boxes of Amazon SageMaker Ground Truth.
 
-    Each line is a json object: `source-ref`, the address of the image, the
+    Each line is a json object with the address of the image as `source-ref`, the
     `annotations` of the labelling job, and its metadata with the `class-map`. Images
     are found by the longest ending of their address that exists near the file. Lines
     that were not labelled are left out, with a warning.
 
     Args:
-        path: the `.manifest` file, or a folder that holds it, or several as splits.
+        path: the `.manifest` file, or a folder that contains it, or several as splits.
         split: name of a split of a folder. None reads the only one.
         image_dir: folder of the images. None looks near the file.
-        class_names, on_error: as for `load`.
+        class_names, on_error: see `load`.
 
     Returns:
         `DetectionDataset`. The classes are in the order of their numbers in the
@@ -55,8 +55,8 @@ def from_ground_truth(
 
     Raises:
         FileNotFoundError: If the file or images are missing.
-        ValueError: If the file has not this format, or, with "raise", if a box has no
-            class or no numbers.
+        ValueError: If the file does not have this format, or, with `on_error="raise"`,
+            if a box has no class or no finite numbers.
 
     Example:
         >>> import json, pathlib, tempfile, PIL.Image
@@ -83,12 +83,12 @@ def from_ground_truth(
 
 
 def ground_truth_readers(path: Any) -> dict[str, Callable]:
-    """Finds manifests: dict from split to the function that reads it."""
+    """Finds manifests; returns a dict from split to the function that reads it."""
     return readers_by_split(_read_file, path, (".manifest", ".jsonl"), is_ground_truth)
 
 
 def _read_file(path, *, image_dir=None, class_names=None, on_error="auto"):
-    """The dataset of a file."""
+    """Returns the dataset of a file."""
     problems = Problems(f"`from_ground_truth` of {str(path)!r}", on_error)
     rows = _read_rows(path)
     names = {}
@@ -103,7 +103,7 @@ def _read_file(path, *, image_dir=None, class_names=None, on_error="auto"):
 
 
 def is_ground_truth(path: Any) -> bool:
-    """Whether a file begins as the manifests of labelling jobs do."""
+    """Returns whether a file begins like the manifest of a labelling job."""
     head = head_of(path)
     return (
         head.startswith(b"{") and b'"source-ref"' in head and b'"annotations"' in head
@@ -111,7 +111,7 @@ def is_ground_truth(path: Any) -> bool:
 
 
 def _read_rows(path):
-    """The `(number, object)` of each line."""
+    """Returns the `(number, object)` of each line."""
     rows = read_json_lines(path, "from_ground_truth")
     for number, row in rows:
         rule = (
@@ -123,14 +123,14 @@ def _read_rows(path):
 
 
 def _job_of(row):
-    """The labelling job of a row with boxes, or None."""
+    """Returns the name of the labelling job of a row with boxes, or None."""
     return next(
         (k for k, v in row.items() if isinstance(v, dict) and "annotations" in v), None
     )
 
 
 def _class_map(row):
-    """The name of each class by its number."""
+    """Returns the name of each class by its number."""
     metadata = dict_of(row.get(f"{_job_of(row)}-metadata"))
     names = dict_of(metadata.get("class-map"))
     return {int(n): str(name) for n, name in names.items() if n.isdecimal()}

@@ -1,4 +1,4 @@
-"""Hugging Face's image folders and `datasets.Dataset`: to a dataset."""
+"""Reads datasets from Hugging Face's image folders and from `datasets.Dataset`."""
 
 from __future__ import annotations
 
@@ -41,8 +41,9 @@ from effdet_keras.errors import InvalidTypeError, InvalidValueError, check_choic
 from effdet_keras.images import EncodedImage
 
 _METADATA = ("metadata.jsonl", "metadata.csv", "metadata.parquet")
-_SHARDS = "*-of-*.parquet"  # of a dataset with the images in it
-# What people call these columns; `objects` has boxes and classes where there is one.
+_SHARDS = "*-of-*.parquet"  # files of a dataset that has its images in them
+# Usual names of these columns. If there is a column `objects`, it has the boxes and
+# classes.
 _NAMES = ("file_name", "filename", "image")
 _OBJECTS = ("objects", "annotations")
 _BOXES = ("bbox", "bboxes", "boxes")
@@ -71,39 +72,42 @@ def from_hugging_face(
     class_names: ClassNames | None = None,
     on_error: str = "auto",
 ) -> DetectionDataset:
-    """Reads an image folder of Hugging Face's, or a `datasets.Dataset`.
+    """Reads an image folder in Hugging Face's format, or a `datasets.Dataset`.
 
-    In a folder, `metadata.jsonl` (or `.csv`, or `.parquet`, for which pyarrow is
-    needed) has a line for each image: its `file_name`, and `objects` with the lists
-    `bbox` and `category` (or `categories`), or a list of such objects. `area` and
-    `iscrowd` are read as well.
+    In a folder, `metadata.jsonl` (or `.csv`, or `.parquet`, which needs pyarrow) has a
+    row for each image. The row has its `file_name`, and `objects`: either an object
+    with the lists `bbox` and `category` (or `categories`), or a list of objects that
+    have one each. `area` and `iscrowd` are read too.
 
     Args:
         source: folder with a metadata file, or with a folder for each split that has
-            one; or the metadata file; or a `datasets.Dataset` or `DatasetDict` with
-            the columns `image` and `objects`, whose images are read when needed. A
-            folder of parquet files with the images in them is read by the package
-            `datasets`, where it is installed.
+            one; or the metadata file; or a `datasets.Dataset` or `DatasetDict` with one
+            column of images, and `objects`, whose images are read when they are needed.
+            A folder of parquet files with the images in them is read by the package
+            `datasets`, which must be installed.
         split: name of a split, such as "train". None reads the only one.
-        box_format: what the four numbers of `bbox` are, in pixels: "xywh", left, top,
-            width and height, as Hugging Face writes them; "xyxy", two corners; or
-            "cxcywh", center and sides. The file does not say it; a warning does where
-            boxes that are read as "xywh" do not fit their images, but all would as
-            another format.
-        class_names: as for `load`. None takes the names of the `ClassLabel`, or those
-            in the `README.md` beside a metadata file; numbers without names count from
-            0, and a warning says so.
-        on_error: as for `load`.
+        box_format: meaning of the four numbers of `bbox`, in pixels: "xywh" for left,
+            top, width and height, as Hugging Face writes them; "xyxy" for two corners;
+            or "cxcywh" for center and sides. The file does not give the format. If
+            boxes that are read as "xywh" do not fit their images, but all of them would
+            fit in another format, a warning says so.
+        class_names: see `load`. None takes the names of the `ClassLabel`, or those in
+            the `README.md` beside a metadata file. Numbers without names count from 0,
+            and a warning says so.
+        on_error: see `load`.
 
     Returns:
-        `DetectionDataset`. Classes that are words are sorted. `image_id` is the column
-        `image_id` if these are different ints, else 1, 2, ...
+        `DetectionDataset`. If the file has names of classes and no list of them, they
+        are sorted. `image_id` is the column `image_id` (or `id`) if its values are ints
+        from 0 that all differ; otherwise it counts from 1.
 
     Raises:
         FileNotFoundError: If there is no metadata file, or images are missing.
         ImportError: If a file needs a package that is not installed.
-        ValueError: If the columns are not there, if there are several splits and none
-            is named, or, with "raise", if a box is not four finite numbers.
+        TypeError: If `source` is none of these.
+        ValueError: If the columns are missing, if there are several splits and `split`
+            is None, or, with `on_error="raise"`, if a box is not four finite numbers
+            with a class.
 
     Example:
         >>> import pathlib, tempfile, PIL.Image
@@ -138,7 +142,7 @@ def from_hugging_face(
 
 
 def hugging_face_readers(path: Any) -> dict[str, Callable]:
-    """Finds image folders with boxes: dict from split to the function that reads it."""
+    """Finds image folders with boxes; returns a dict from split to its reader."""
     if path.is_file():
         is_one = path.name in _METADATA and _has_objects(path)
         files = {reading.ONE_SPLIT: path} if is_one else {}
@@ -154,7 +158,7 @@ def hugging_face_readers(path: Any) -> dict[str, Callable]:
 
 
 def _metadata_files(path):
-    """The metadata files of a folder, or of the folders in it, by split."""
+    """Returns the metadata files of a folder, or of the folders in it, by split."""
     for base in (path, path / "data"):
         if not base.is_dir():
             continue
@@ -174,7 +178,7 @@ def _metadata_of(folder):
 
 
 def _has_objects(path):
-    """Whether a metadata file has boxes, and not only captions or classes."""
+    """Returns whether a metadata file has boxes, and not only captions or classes."""
     if path.suffix == ".parquet":
         columns = parquet.require(f"'{path}'").read_schema(local_copy(path)).names
         return any(name in columns for name in (*_OBJECTS, *_BOXES))
@@ -182,11 +186,11 @@ def _has_objects(path):
     return any(name.encode() in head for name in (*_OBJECTS, *_BOXES))
 
 
-# --- Metadata files: a row for each image.
+# --- Metadata files: one row per image.
 
 
 def _read_rows(path):
-    """The rows of a metadata file, dicts."""
+    """Returns the rows of a metadata file as dicts."""
     if path.suffix == ".parquet":
         table = parquet.require(f"'{path}'").read_table(local_copy(path))
         return table.to_pylist()
@@ -202,7 +206,7 @@ def _read_rows(path):
 
 
 def _value(cell):
-    """What a cell of a csv file holds: json, the text of Python's lists, or text."""
+    """Returns the content of a CSV cell: json, a Python list or dict, or text."""
     if not cell.startswith(("{", "[")):
         return cell
     for parse in (json.loads, ast.literal_eval):
@@ -214,7 +218,7 @@ def _value(cell):
 
 
 def _splits_of(rows):
-    """The folders of the images, where these are splits: `train/a.png`."""
+    """Returns the folders of the images if these are splits, as in `train/a.png`."""
     folders = {_folder_of(row) for row in rows}
     words = ("train", "val", "valid", "validation", "test", "dev")
     return sorted(folders) if len(folders) > 1 and folders <= set(words) else []
@@ -226,7 +230,7 @@ def _folder_of(row):
 
 
 def _names_in_card(path):
-    """The names of the classes by number, in the `README.md` of a dataset, or {}."""
+    """Returns the class names by number in the `README.md` of a dataset, or {}."""
     for folder in (path.parent, path.parent.parent):
         card = folder / "README.md"
         if _is_there(card):
@@ -242,7 +246,10 @@ def _names_in_card(path):
 
 
 def _is_there(path):
-    """Whether there is a file; above the repository of an address there is none."""
+    """Returns whether a file exists.
+
+    Above the repository of an address, the look-up fails, and the result is False.
+    """
     try:
         return is_file(path)
     except OSError:
@@ -250,7 +257,7 @@ def _is_there(path):
 
 
 def _class_labels(content):
-    """The names of each `class_label` at any depth of a dataset card."""
+    """Yields the names of each `class_label` at any depth of a dataset card."""
     if isinstance(content, list):
         for item in content:
             yield from _class_labels(item)
@@ -265,7 +272,7 @@ def _class_labels(content):
                 yield from _class_labels(value)
 
 
-# --- Rows to a dataset.
+# --- From rows to a dataset.
 
 
 def _make(rows, images, names, box_format, class_names, problems, source):
@@ -274,7 +281,7 @@ def _make(rows, images, names, box_format, class_names, problems, source):
     ]
     numbers = [c for objects in found for c in objects.classes if isinstance(c, int)]
     if len(numbers) < sum(len(objects.classes) for objects in found):
-        numbers = []  # some are names: all are
+        numbers = []  # some classes are names, so all are taken for names
     if numbers and not names:
         names = _names_of_numbers(max(numbers), class_names, source, problems)
     for objects in found:
@@ -293,7 +300,7 @@ def _make(rows, images, names, box_format, class_names, problems, source):
 
 
 def _with_doubt(dataset, problems, source):
-    """The dataset, with a warning and a note where its boxes fit in another format."""
+    """Returns the dataset, with a warning and a note if another box format fits."""
     records = dataset.records
     sizes = np.array([record.image_size for record in records])[owners(records)]
     boxes = concat_field(records, "boxes_xywh")
@@ -311,7 +318,7 @@ def _with_doubt(dataset, problems, source):
 
 
 def _names_of_numbers(highest, class_names, source, problems):
-    """The names of classes that are numbers from 0, by number."""
+    """Returns the names, by number, of classes that are numbers from 0."""
     if class_names is None:
         detail = f"classes are numbers from 0 to {highest}: name them by `class_names`"
         problems.add_note("unnamed class", source, detail)
@@ -329,7 +336,7 @@ class _Objects:
 
 
 def _objects_of(row, place, box_format, problems):
-    """The boxes of a row: lists in a dict, or a list of dicts, or columns."""
+    """Returns the objects of a row: lists in a dict, a list of dicts, or columns."""
     content = _first(row, _OBJECTS, row)
     if isinstance(content, list):
         content = list(map(dict_of, content))
@@ -391,30 +398,30 @@ def _found(row, image, objects, image_id):
 
 
 def _values(content, keys, count):
-    """What is said of each object, or None of each where it is not said of all."""
+    """Returns the values of each object, or None for each if there is not one each."""
     values = _first(content, keys)
     is_of_all = isinstance(values, list) and len(values) == count
     return values if is_of_all else [None] * count
 
 
 def _first(row, keys, default=None):
-    """The value of the first of the keys that a row has."""
+    """Returns the value of the first of the keys that a row has."""
     return next((row[key] for key in keys if key in row), default)
 
 
-# --- `datasets.Dataset`, and parquet files that this package reads.
+# --- `datasets.Dataset`, and parquet files that the package `datasets` reads.
 
 
 @dataclasses.dataclass(frozen=True)
 class _DatasetImage(EncodedImage):
-    """An image of a `datasets.Dataset`, read when needed: `offset` is its row."""
+    """An image of a `datasets.Dataset`, read when needed; `offset` is its row."""
 
     rows: Any = dataclasses.field(default=None, compare=False, repr=False)
     column: str = "image"
-    fingerprint: str = ""  # of the dataset: another one may have as many rows
+    fingerprint: str = ""  # of the dataset, as another one may have as many rows
 
     def read(self) -> bytes:
-        """The bytes of the image file, not decoded."""
+        """Returns the bytes of the image file, not decoded."""
         image = self.rows[self.offset][self.column]
         if image["bytes"] is not None:
             return image["bytes"]
@@ -425,7 +432,7 @@ class _DatasetImage(EncodedImage):
 
 
 def _from_dataset(source, split, box_format, options):
-    """The dataset of a `datasets.Dataset` or `DatasetDict`."""
+    """Returns the dataset of a `datasets.Dataset` or `DatasetDict`."""
     if isinstance(source, dict):
         source = source[reading.chosen_split(source, split, "a DatasetDict")]
     features = getattr(source, "features", None)
@@ -458,7 +465,7 @@ def _from_dataset(source, split, box_format, options):
         length=0,
         rows=stored,
         column=column,
-        fingerprint=source._fingerprint,  # which the library keeps of each dataset
+        fingerprint=source._fingerprint,  # the library computes it for each dataset
     )
     places = [image(offset=row) for row in range(len(source))]
     names = _names_in_features(features)
@@ -468,7 +475,7 @@ def _from_dataset(source, split, box_format, options):
 
 
 def _names_in_features(features):
-    """The names of the `ClassLabel` of the objects by number, or {}."""
+    """Returns the names in the `ClassLabel` of the objects, by number, or {}."""
     content = _first(features, _OBJECTS, features)
     content = getattr(content, "feature", content)
     content = content[0] if isinstance(content, list) else content
@@ -478,7 +485,7 @@ def _names_in_features(features):
 
 
 def _shard_readers(path):
-    """Readers of the parquet files of a dataset that has its images in them."""
+    """Returns the readers of parquet files that have the images in them, by split."""
     if path.is_file():
         return {}
     folders = [folder for folder in (path, path / "data") if folder.is_dir()]

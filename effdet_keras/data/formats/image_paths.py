@@ -228,7 +228,7 @@ def _longest(wanted, candidates, roles):
     best = [c for c, length in zip(candidates, lengths) if length == longest]
     if len(best) > 1 and roles:
         best = [c for c in best if _roles_of(c[:-1]) == roles] or best
-    if len(best) > 1:  # results, with boxes drawn on the image, are no candidates
+    if len(best) > 1:  # results may have a copy of the image with boxes drawn on it
         best = [c for c in best if not any(map(_is_of_results, c[:-1]))]
     return best
 

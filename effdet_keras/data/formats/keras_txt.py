@@ -1,6 +1,6 @@
-"""Text files with a line for each image, of ports of Keras' YOLOv3: read.
+"""Reads text files of Keras ports of YOLOv3, with one line per image.
 
-Roboflow calls them "Keras TXT".
+Roboflow calls the format "Keras TXT".
 """
 
 from __future__ import annotations
@@ -28,9 +28,10 @@ from effdet_keras.data.problems import Problems
 
 _NAME, _CLASSES = "_annotations.txt", "_classes.txt"
 _CLASS_FILES = (_CLASSES, "classes.txt", "model_data/classes.txt")
-_BOX = re.compile(r"[^\s,]+(?:,[^\s,]*)+")  # no name of an image, as it has commas
+# Has commas, so it is not the name of an image.
+_BOX = re.compile(r"[^\s,]+(?:,[^\s,]*)+")
 
-# Of a line in a file of another name: the end of an image's name, and a box.
+# Matches part of a line in a file of another name: the end of an image name, and a box.
 _ROW = re.compile(rb"\.\w{2,5}\s+\d[\d.]*(?:,\d[\d.]*){4}\s")
 
 
@@ -44,18 +45,18 @@ def from_keras_txt(
 ) -> DetectionDataset:
     """Reads `_annotations.txt` and `_classes.txt`, Roboflow's export "Keras TXT".
 
-    A line is `a.jpg left,top,right,bottom,class left,top,...`, in pixels; the classes
-    count from 0 in `_classes.txt`, which has a name in each line. Roboflow's exports
-    for YOLOv4 are the same, and so are the lists of Keras' YOLOv3 and its ports, such
-    as `train.txt` or `2007_train.txt`, with `classes.txt` beside them or in
+    A line is `a.jpg left,top,right,bottom,class left,top,...`, in pixels. The classes
+    count from 0 in the order of `_classes.txt`, which has one name per line. Roboflow's
+    exports for YOLOv4 have the same format. So do the lists of Keras' YOLOv3 and its
+    ports, such as `train.txt` or `2007_train.txt`, with `classes.txt` beside them or in
     `model_data`.
 
     Args:
-        path: the file, or a folder that holds it, or one with a folder for each split
-            that holds one.
+        path: the file, or a folder that contains it, or a folder with a folder for each
+            split that contains one.
         split: name of a split of a folder, such as "train". None reads the only one.
         image_dir: folder of the images. None looks beside the file.
-        class_names, on_error: as for `load`.
+        class_names, on_error: see `load`.
 
     Returns:
         `DetectionDataset`. The classes are in the order of `_classes.txt`. `image_id`
@@ -63,7 +64,8 @@ def from_keras_txt(
 
     Raises:
         FileNotFoundError: If a file or images are missing.
-        ValueError: With "raise", if a box is not four finite numbers and a class.
+        ValueError: With `on_error="raise"`, if a box is not four finite numbers and a
+            class in the list.
 
     Example:
         >>> import pathlib, tempfile, PIL.Image
@@ -87,19 +89,19 @@ def from_keras_txt(
 
 
 def keras_txt_readers(path: Any) -> dict[str, Callable]:
-    """Finds such files: dict from split to the function that reads each."""
+    """Finds such files; returns a dict from split to the function that reads each."""
     return readers_by_split(_read_file, path, (".txt",), _is_known)
 
 
 def _is_known(file):
-    """Whether a file is called as Roboflow's, or after a split, and has such lines."""
+    """Returns whether a file has Roboflow's name, or a split's name and such lines."""
     if file.name == _NAME:
         return True
     return bool(split_word_in(file.stem) and _ROW.search(head_of(file, 10_000) + b"\n"))
 
 
 def _read_file(path, *, image_dir=None, class_names=None, on_error="auto"):
-    """The dataset of a file."""
+    """Returns the dataset of a file."""
     problems = Problems(f"`from_keras_txt` of {str(path)!r}", on_error)
     names = _class_list(path)
     locator = ImageLocator(path, image_dir)
@@ -114,7 +116,7 @@ def _read_file(path, *, image_dir=None, class_names=None, on_error="auto"):
 
 
 def _class_list(path):
-    """The names of the classes, from a file beside, or one folder above."""
+    """Returns the class names in a file beside the annotations or one folder above."""
     folders = path.parent, path.parent.parent
     places = [folder / name for folder in folders for name in _CLASS_FILES]
     file = next(filter(is_file, places), None)
@@ -123,12 +125,12 @@ def _class_list(path):
             f"`from_keras_txt` expects the names of the classes, one in each line, in "
             f"{str(places[0])!r}, which is missing"
         )
-    # Blank lines inside stay: without them the classes would be shifted.
+    # Blank lines between names are kept: without them, the classes would be shifted.
     return [line.strip() for line in read_text(file).rstrip().splitlines()]
 
 
 def _found(number, line, names, locator, problems):
-    """The image of a line; its name may have blanks."""
+    """Returns the image of a line; its name may have spaces."""
     words = line.split()
     first = next((i for i, w in enumerate(words) if i and _BOX.fullmatch(w)), None)
     boxes = [] if first is None else words[first:]

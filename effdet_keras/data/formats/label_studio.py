@@ -1,4 +1,4 @@
-"""Label Studio's json exports, JSON and JSON-MIN: to a dataset."""
+"""Reads the exports JSON and JSON-MIN of Label Studio."""
 
 from __future__ import annotations
 
@@ -39,10 +39,12 @@ from effdet_keras.errors import InvalidValueError
 from effdet_keras.images import IMAGE_SUFFIXES
 
 _SUFFIXES = (".json",)
-_ANNOTATIONS = ("annotations", "completions")  # the second of versions before 1.0
-# What images are called in the data of a task; or else by their ending.
+# The second is that of versions before 1.0.
+_ANNOTATIONS = ("annotations", "completions")
+# Keys of the image in the data of a task. Without these, an image is known by its
+# suffix.
 _IMAGE_KEYS = ("image", "img", "image_url", "url", "ocr")
-_UPLOADED = re.compile(r"[0-9a-f]{8}-(?=.)")  # what uploading puts before a name
+_UPLOADED = re.compile(r"[0-9a-f]{8}-(?=.)")  # what an upload puts before a name
 _WITHOUT_BOX = ("keypoint", "brush", "bitmask", "vector")
 
 
@@ -58,31 +60,33 @@ def from_label_studio(
     """Reads an export of Label Studio in its format JSON or JSON-MIN.
 
     Reads rectangles, ellipses and outlines (`polygonlabels`), whose coordinates are
-    percents of the image. What is not upright becomes the upright box around it;
-    rotated rectangles are counted in a note. Key points and brushes are left out, with
-    a warning. Of a task with several annotations the latest one counts that was not
-    cancelled; tasks without any are left out. Predictions are not read.
+    percentages of the image. A shape that is not an upright rectangle becomes the
+    upright box around it; rotated rectangles are counted in a note. Key points and
+    brushes are left out, with a warning. If a task has several annotations, the latest
+    one that was not cancelled is read. Tasks without an annotation are left out, with a
+    warning. Predictions are not read.
 
     Label Studio does not export uploaded images with JSON: put them beside the file, or
-    into `images`. They are found with and without the eight letters that an upload puts
-    before their names, and by the path in `/data/local-files/?d=...`.
+    into `images`. They are found with and without the eight hexadecimal digits that an
+    upload puts before their names, and by the path in `/data/local-files/?d=...`.
 
     Args:
-        path: the json file, or a folder that holds it.
+        path: the json file, or a folder that contains it.
         split: name of a split of a folder. None reads the only one.
         image_dir: folder of the images. None looks beside the file and in `images`.
-        class_names, on_error: as for `load`.
+        class_names, on_error: see `load`.
         masks: whether to keep outlines for a segmentation head, as `from_coco` does.
 
     Returns:
-        `DetectionDataset`. The classes are sorted: the file does not have their order.
-        `image_id` counts from 1 in the order of the tasks; `source_id` is the id of the
-        task.
+        `DetectionDataset`. The classes are sorted, because the file does not have their
+        order. `image_id` counts from 1 in the order of the tasks; `source_id` is the id
+        of the task.
 
     Raises:
         FileNotFoundError: If the file or images are missing.
-        ValueError: If the file is no such export, or, with "raise", if a region has no
-            numbers, or not one label.
+        ValueError: If the file is no such export or has no annotated task, or, with
+            `on_error="raise"`, if a region has no finite numbers, or not exactly one
+            label.
 
     Example:
         >>> import json, pathlib, tempfile, PIL.Image
@@ -112,12 +116,14 @@ def from_label_studio(
 
 
 def label_studio_readers(path: Any) -> dict[str, Callable]:
-    """Finds exports of Label Studio: dict from split to the function that reads it."""
+    """Finds exports of Label Studio; returns a dict from split to its reader."""
     return readers_by_split(_read_file, path, _SUFFIXES, is_label_studio)
 
 
-def _read_file(path, *, image_dir=None, class_names=None, on_error="auto", masks=False):
-    """The dataset of a file."""
+def _read_file(
+    path, *, image_dir=None, class_names=None, on_error="auto", masks=False
+):
+    """Returns the dataset of a file."""
     problems = Problems(f"`from_label_studio` of {str(path)!r}", on_error)
     locator = ImageLocator(path, image_dir)
     found, rotated = [], []
@@ -146,19 +152,19 @@ def _read_file(path, *, image_dir=None, class_names=None, on_error="auto", masks
 
 
 def is_label_studio(path: Any) -> bool:
-    """Whether a json file begins as the exports of Label Studio do."""
+    """Returns whether a json file begins like an export of Label Studio."""
     head = head_of(path)
     if not head.startswith(b"["):
         return False
     has_list = any(f'"{name}"'.encode() in head for name in _ANNOTATIONS)
     if b'"predictions"' in head and not has_list:
-        return False  # for Label Studio to import, not annotated yet
+        return False  # tasks to import into Label Studio, not annotated yet
     is_full = has_list and (b'"result"' in head or b'"data"' in head)
     is_short = b'"annotation_id"' in head and b'"lead_time"' in head
     return is_full or is_short or (b'labels"' in head and b'"original_width"' in head)
 
 
-# --- Tasks: their image, and the regions of the annotation that counts.
+# --- Tasks: their image, and the regions of the annotation that is read.
 
 
 def _read_tasks(path):
@@ -179,7 +185,7 @@ def _is_task(task):
 
 
 def _image_name(task):
-    """The address of the image of a task, or None."""
+    """Returns the address of the image of a task, or None."""
     data = task.get("data", task)
     texts = {key: value for key, value in data.items() if isinstance(value, str)}
     named = [texts[key] for key in _IMAGE_KEYS if key in texts]
@@ -188,8 +194,8 @@ def _image_name(task):
 
 
 def _regions_of(task):
-    """The regions of the annotation that counts; None of a task without annotation."""
-    if "data" not in task:  # JSON-MIN: a list for each control, of values
+    """Returns the regions of the annotation that is read, or None if there is none."""
+    if "data" not in task:  # JSON-MIN: a list of values for each control
         lists = [v for key, v in task.items() if isinstance(v, list)]
         regions = [r for regions in lists for r in regions if isinstance(r, dict)]
         return [{"value": r, **_sizes_of(r)} for r in regions if "original_width" in r]
@@ -198,7 +204,7 @@ def _regions_of(task):
     done = [a for a in done if not (a.get("was_cancelled") or a.get("skipped"))]
     if not done:
         return None
-    # The last one where times are missing or equal.
+    # The last annotation is taken if times are missing or equal.
     latest = max(range(len(done)), key=lambda i: (_time_of(done[i]), i))
     results = done[latest].get("result")
     return _joined_by_id(results) if isinstance(results, list) else None
@@ -214,7 +220,10 @@ def _sizes_of(region):
 
 
 def _joined_by_id(results):
-    """Regions: with `Labels` beside `Rectangle`, two results of one id are one."""
+    """Returns the regions; two results with the same id are one region.
+
+    The controls `Labels` and `Rectangle` write two such results.
+    """
     regions = collections.OrderedDict()
     for number, result in enumerate(results):
         if not isinstance(result, dict) or not isinstance(result.get("value"), dict):
@@ -223,7 +232,7 @@ def _joined_by_id(results):
         region = regions.setdefault(key, {"value": {}})
         value = {**region["value"], **result["value"]}
         regions[key] = {**region, **result, "value": value}
-    # What is said of a whole image, as by choices, has no geometry.
+    # Results for the whole image, such as choices, have no geometry.
     return [r for r in regions.values() if _kind_of(r["value"]) is not None]
 
 
@@ -231,7 +240,7 @@ def _joined_by_id(results):
 
 
 def _kind_of(value):
-    """The shape of a region by what is in it; None if it has no geometry."""
+    """Returns the kind of a region by its keys; None if it has no geometry."""
     if "points" in value:
         return "polygon"
     if "radiusX" in value:
@@ -246,7 +255,7 @@ def _kind_of(value):
 
 
 def _labels_of(value):
-    """The labels of a region: the list of `rectanglelabels` or of `labels`."""
+    """Returns the labels of a region: the list in `rectanglelabels` or in `labels`."""
     lists = [
         v for k, v in value.items() if k.endswith("labels") and isinstance(v, list)
     ]
@@ -291,7 +300,7 @@ def _found(name, source_id, regions, locator, problems, rotated, masks):
 
 
 def _fault_of(region, labels, points, rotation, size):
-    """What is wrong with a region, or None."""
+    """Returns a text that says what is wrong with a region, or None."""
     if region.get("item_index"):
         return "it is of a task with several images: one image each can be read"
     if number_of(region.get("image_rotation", 0)):
@@ -310,7 +319,7 @@ def _fault_of(region, labels, points, rotation, size):
 
 
 def _outline(kind, value, rotation, size):
-    """Points `[n, 2]` in percents whose hull is the box of a region, or None."""
+    """Returns points `[n, 2]` in percent whose hull is the box of a region, or None."""
     if kind == "polygon":
         points = points_of(value["points"])
         return None if points is None or not len(points) else points
@@ -320,21 +329,21 @@ def _outline(kind, value, rotation, size):
     numbers = numbers_of(value.get(name) for name in names)
     if numbers is None:
         return None
-    # Angles are of the image in pixels, whose sides differ.
+    # Angles are measured in pixels, and the sides of the image differ.
     scale = np.divide(size or (1, 1), max(size or (1, 1)))
     x, y, a, b = np.multiply(numbers, np.tile(scale, 2)).tolist()
     if kind == "ellipse":
         points = corners_of(*ellipse_box(x, y, a, b, rotation))
-    else:  # turned clockwise about its first corner
+    else:  # rotated clockwise about its first corner
         points = turned_corners(corners_of(x, y, a, b), rotation, (x, y))
     return points / scale
 
 
-# --- Images: named by addresses of Label Studio's server.
+# --- Images, which have addresses of Label Studio's server as names.
 
 
 def _locate(name, locator):
-    """The path of an image, with or without the prefix of an upload."""
+    """Returns the path of an image, with or without the prefix of an upload."""
     *folders, last = path_parts(name) or [""]
     texts = (last, urllib.parse.unquote(last))
     others = [_UPLOADED.sub("", text, count=1) for text in texts]
@@ -351,5 +360,8 @@ def _locate(name, locator):
 
 
 def _uploaded_name(name):
-    """What an upload makes of a name: blanks become `_`, other characters go."""
+    """Returns a name as an upload changes it.
+
+    Spaces become `_`; other special characters are removed.
+    """
     return re.sub(r"[^-\w.]", "", name.strip().replace(" ", "_"))

@@ -1,4 +1,4 @@
-"""Labelbox's exports, one json file or one object in each line: to a dataset."""
+"""Reads exports of Labelbox: a json file, or a file with one object per line."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ from effdet_keras.errors import InvalidValueError
 
 _SUFFIXES = (".json", ".ndjson", ".jsonl")
 _SIDES = ("left", "top", "width", "height")
-_NAMES = ("title", "name", "value")  # of a class, as people wrote it first
+_NAMES = ("title", "name", "value")  # keys of a class; people wrote the first
 _BOXES = ("bbox", "bounding_box")  # of the first and the second version
 _RULE = (
     "`from_labelbox` expects the rows of an export, each with 'Labeled Data' and "
@@ -51,32 +51,33 @@ def from_labelbox(
 ) -> DetectionDataset:
     """Reads an export of Labelbox, of its first or second version, as json or NDJSON.
 
-    Reads boxes and polygons, of which the box is the upright one around it; points,
-    lines and masks (which Labelbox keeps on its server) are left out, with a warning.
-    Images that were skipped, or have no label yet, are left out. Where several people
-    labelled an image, the first label with objects counts, and a note says so. Exports
-    from before 2020, without `objects`, are not read: export the project again.
+    Reads boxes and polygons; a polygon becomes the upright box around it. Points, lines
+    and masks (which Labelbox keeps on its server) are left out, with a warning. Images
+    that were skipped, or have no label yet, are left out too. If several people
+    labelled an image, the first label that has objects is read, and a note says so.
+    Exports from before 2020, which have no `objects`, are not read: export the project
+    again.
 
     Labelbox does not export images: put them beside the file, or into `images`. They
     are found by their external id, their global key, or the end of their address.
 
     Args:
-        path: the json or ndjson file, or a folder that holds it, or one with a folder
-            for each split that holds one each.
+        path: the json or ndjson file, or a folder that contains it, or a folder with a
+            folder for each split that contains one each.
         split: name of a split of a folder. None reads the only one.
         image_dir: folder of the images. None looks beside the file and in `images`.
-        class_names, on_error: as for `load`.
+        class_names, on_error: see `load`.
         masks: whether to keep outlines for a segmentation head, as `from_coco` does.
 
     Returns:
-        `DetectionDataset`. The classes are sorted: the file does not have their order.
-        `image_id` counts from 1 in the order of the rows; `source_id` is the id of the
-        data row.
+        `DetectionDataset`. The classes are sorted, because the file does not have their
+        order. `image_id` counts from 1 in the order of the rows; `source_id` is the id
+        of the data row.
 
     Raises:
         FileNotFoundError: If the file or images are missing.
-        ValueError: If the file is no such export, or, with "raise", if an object has no
-            name or no numbers.
+        ValueError: If the file is no such export or has no label, or, with
+            `on_error="raise"`, if an object has no name or no finite numbers.
 
     Example:
         >>> import json, pathlib, tempfile, PIL.Image
@@ -104,25 +105,28 @@ def from_labelbox(
 
 
 def labelbox_readers(path: Any) -> dict[str, Callable]:
-    """Finds exports of Labelbox: dict from split to the function that reads it."""
+    """Finds exports of Labelbox; returns a dict from split to its reader."""
     return readers_by_split(_read_file, path, _SUFFIXES, is_labelbox)
 
 
 def is_labelbox(path: Any) -> bool:
-    """Whether a file begins as the exports of Labelbox do."""
+    """Returns whether a file begins like the exports of Labelbox."""
     head = head_of(path)
     if not head.startswith((b"[", b"{")):
         return False
     is_first = b'"Labeled Data"' in head and b'"Label"' in head
-    keys = b'"projects"', b'"media_attributes"'  # embeddings may stand before the first
+    # Embeddings may come before the first key.
+    keys = b'"projects"', b'"media_attributes"'
     return is_first or (b'"data_row"' in head and any(key in head for key in keys))
 
 
-def _read_file(path, *, image_dir=None, class_names=None, on_error="auto", masks=False):
-    """The dataset of a file."""
+def _read_file(
+    path, *, image_dir=None, class_names=None, on_error="auto", masks=False
+):
+    """Returns the dataset of a file."""
     problems = Problems(f"`from_labelbox` of {str(path)!r}", on_error)
     locator = ImageLocator(path, image_dir)
-    images = {}  # by the id of the data row
+    images = {}  # id of the data row -> names and labels
     for number, row in enumerate(_read_rows(path), 1):
         names, source_id, labels = _parts_of(row)
         reading.require_content(bool(names), f"{_RULE}: row {number}", path, row)
@@ -150,7 +154,7 @@ def _read_file(path, *, image_dir=None, class_names=None, on_error="auto", masks
 
 
 def _read_rows(path):
-    """The rows of an export: a json list, or an object in each line."""
+    """Returns the rows of an export: a json list, or one object per line."""
     if head_of(path).startswith(b"["):
         rows = read_json(path, "from_labelbox")
     else:
@@ -165,7 +169,7 @@ def _read_rows(path):
 
 
 def _parts_of(row):
-    """The names that an image may have, its id, and its labels."""
+    """Returns the possible names of an image, its id, and its labels."""
     if "data_row" in row:
         image = dict_of(row["data_row"])
         names = (image.get(key) for key in ("external_id", "global_key", "row_data"))
@@ -180,7 +184,7 @@ def _parts_of(row):
 
 
 def _labels_of_projects(row):
-    """The labels of an image, of all projects: one may be of classes of images."""
+    """Returns an image's labels in all projects; some may classify whole images."""
     labels = []
     for project in map(dict_of, dict_of(row.get("projects")).values()):
         given = project.get("labels")
@@ -190,7 +194,7 @@ def _labels_of_projects(row):
 
 
 def _objects_of(label, name, problems):
-    """The objects of a label: none where an image was looked at and has none."""
+    """Returns the objects of a label; an image without objects has an empty list."""
     rule = (
         "`from_labelbox` expects 'objects' in each label, as exports have them since "
         "2020: export the project again"
@@ -237,7 +241,10 @@ def _found(names, source_id, objects, locator, problems, masks):
 
 
 def _hull_of(polygon):
-    """The box and the outline of a list of points with `x` and `y`; None: no points."""
+    """Returns the box and the outline of a polygon, a list of points with `x` and `y`.
+
+    Both are None if these are no points.
+    """
     corners = polygon if isinstance(polygon, list) else []
     points = points_of([[dict_of(c).get("x"), dict_of(c).get("y")] for c in corners])
     if points is None or not len(points):
@@ -246,6 +253,6 @@ def _hull_of(polygon):
 
 
 def _locate(names, locator):
-    """The path of an image, by the first of its names that is a file."""
+    """Returns the path of an image, by the first of its names that is a file."""
     paths = [locator.find(name) for name in names]
     return next((path for path in paths if is_file(path)), paths[0])

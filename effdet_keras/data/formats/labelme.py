@@ -1,4 +1,4 @@
-"""LabelMe's json, one file per image: to a dataset."""
+"""Reads datasets in LabelMe's json format, with one file per image."""
 
 from __future__ import annotations
 
@@ -38,13 +38,14 @@ from effdet_keras.data.problems import Problems
 from effdet_keras.images import IMAGE_SUFFIXES, EncodedImage, read_image_size
 
 _SUFFIX = ".json"
-# Shapes whose points are corners of an outline, and those that have no box.
+# Shapes whose points are corners of an outline; shapes with corners of a box; and
+# shapes without a box.
 _OUTLINES = ("polygon", "rotation", "oriented_rectangle", "quadrilateral")
 _CORNERS = ("rectangle", "mask", "", None)
 _WITHOUT_BOX = ("point", "line", "linestrip", "points", "linestring")
 _IMAGE_DATA = re.compile(rb'"imageData"\s*:\s*"([^"]*)"')
-_NO_CLASSES = ("__ignore__", "_background_")  # of LabelMe's own lists
-_LOOKED_AT = 5  # files of a folder that show whether they are LabelMe's
+_NO_CLASSES = ("__ignore__", "_background_")  # in the lists of labels of LabelMe
+_LOOKED_AT = 5  # files of a folder that are checked for LabelMe's format
 _LABEL_LISTS = ("labels.txt", "classes.txt", "class_names.txt")
 
 
@@ -59,30 +60,36 @@ def from_labelme(
     """Reads the json files of LabelMe and of tools that write the same, one per image.
 
     Rectangles, circles, outlines and masks become the upright box around them.
-    Rectangles that AnyLabeling turned are counted in a note. Points, lines and regions
-    that are called `__ignore__` are left out, with a warning. An image that is not
-    there is taken from the `imageData` of its json file, where that has one; so is one
-    of another size than the json file says, if `imageData` has that size, and a note
-    says so. Where `imagePath` has another name than the json file, and an image of the
-    json file's own name lies beside it, that one is read, and a note says so.
+    Rectangles that were rotated in AnyLabeling are counted in a note. Points, lines and
+    regions with the label `__ignore__` are left out, with a warning.
+
+    If an image does not exist, it is read from the `imageData` of its json file, if
+    there is one. If an image has another size than the json file says, and `imageData`
+    has that size, `imageData` is read and a note says so. If `imagePath` has another
+    name than the json file, and there is an image with the json file's own name beside
+    it, that image is read and a note says so.
 
     Args:
-        path: folder of the json files, or of `annotations` (or `labels`, `json`) with
-            them and `images`; or one json file. The files of all these folders are
-            read; of several with one name the first, and a note says so.
-        image_dir: folder of the images. None takes `imagePath` from each json file, or
-            else looks beside it and in `images`.
-        class_names, on_error: as for `load`.
+        path: folder of the json files; or folder with `annotations` (or `labels`,
+            `json`), which has them, and `images`; or one json file. The files of all
+            these folders are read. If files in two folders have the same name, the
+            first is read and a note says so.
+        image_dir: folder of the images. None takes the `imagePath` in each json file,
+            or else looks beside the file and in `images`.
+        class_names, on_error: see `load`.
         masks: whether to keep outlines for a segmentation head, as `from_coco` does.
 
     Returns:
-        `DetectionDataset`. The classes are in the order of a `labels.txt` that names
-        all of them, or else sorted. `image_id` counts from 1 in the order of the files;
-        `source_id` is the name of the file without suffix.
+        `DetectionDataset`. The classes are in the order of a `labels.txt` (or
+        `classes.txt`, `class_names.txt`) that names all of them, or else sorted.
+        `image_id` counts from 1 in the order of the files; `source_id` is the name of
+        the file without suffix.
 
     Raises:
         FileNotFoundError: If there is no json file of LabelMe, or images are missing.
-        ValueError: If a file is no json, or, with "raise", if a shape has no points.
+        ValueError: If there are several splits, if `path` is a file that is not
+            LabelMe's, or, with `on_error="raise"`, if a file is no json or a shape has
+            no label or no points.
 
     Example:
         >>> import json, pathlib, tempfile, PIL.Image
@@ -126,7 +133,7 @@ def from_labelme(
 
 @dataclasses.dataclass
 class _Notes:
-    """What is noted once for all files: a text of each that it is about."""
+    """Collects what is noted once for all files: a text for each case."""
 
     rotated: list = dataclasses.field(default_factory=list)
     stale: list = dataclasses.field(default_factory=list)
@@ -146,7 +153,7 @@ class _Notes:
 
 
 def labelme_readers(path: Any) -> dict[str, Callable]:
-    """Finds json files of LabelMe: dict from split to the function that reads it."""
+    """Finds json files of LabelMe; returns a dict from split to its reader."""
     if path.is_file():
         is_one = path.suffix.lower() == _SUFFIX and is_labelme(path)
         return (
@@ -156,7 +163,7 @@ def labelme_readers(path: Any) -> dict[str, Callable]:
         return {reading.ONE_SPLIT: functools.partial(from_labelme, path)}
     folders = split_folders(path)
     folders = {s: folder for s, folder in folders.items() if _json_folders(folder)}
-    # `annotations` with a folder for each split.
+    # `annotations` may have a folder for each split.
     for outer in [] if folders else annotation_folders(path):
         inner = split_folders(outer).items()
         folders |= {s: folder for s, folder in inner if _json_folders(folder)}
@@ -164,7 +171,7 @@ def labelme_readers(path: Any) -> dict[str, Callable]:
 
 
 def is_labelme(path: Any) -> bool:
-    """Whether a json file has the shapes of one image."""
+    """Returns whether a json file has the shapes of one image."""
     head = head_of(path)
     may_be = any(key in head for key in (b'"shapes"', b'"imagePath"', b'"imageData"'))
     if not head.startswith(b"{") or not may_be:
@@ -175,7 +182,10 @@ def is_labelme(path: Any) -> bool:
 
 
 def _json_folders(folder):
-    """The folder, and `annotations` and `images` in it: those that have such files."""
+    """Returns those of a folder, its `annotations` and `images` that have json files.
+
+    Only LabelMe's json files count.
+    """
     places = [folder, *annotation_folders(folder)]
     places += [p for p in (folder / "images", folder / "Images") if p.is_dir()]
     return [p for p in places if any(map(is_labelme, _first_files(p)))]
@@ -191,7 +201,7 @@ def _json_files(folder):
 
 
 def _without_repeated(contents, path, problems):
-    """The contents of files; of those of one name in several folders, the first."""
+    """Returns the contents of files; if names repeat in folders, only the first."""
     first = {}
     for file in contents:
         first.setdefault(file.name, file)
@@ -209,7 +219,7 @@ def _below(file, folder):
 
 
 def _read(path, problems):
-    """The content of a file of LabelMe; None of another json, or a problem."""
+    """Returns the content of a LabelMe file, or None for other or invalid json."""
     try:
         content = read_json(path, "from_labelme")
     except ValueError as error:
@@ -220,7 +230,7 @@ def _read(path, problems):
 
 
 def _listed_labels(path, folder, found):
-    """The names of a list of labels beside the files, if it has all that are used."""
+    """Returns the names in a list of labels near the files, if it has all used ones."""
     used = {name for image in found for name in image.classes}
     places = dict.fromkeys((folder, path if path.is_dir() else folder, folder.parent))
     for file in (place / name for place in places for name in _LABEL_LISTS):
@@ -233,7 +243,7 @@ def _listed_labels(path, folder, found):
 
 
 def _found(file, content, locator, problems, notes, masks):
-    """The image of a json file; adds to what is noted."""
+    """Returns the image of a json file; adds to the notes."""
     objects = Objects()
     for number, shape in enumerate(map(dict_of, content["shapes"])):
         place = f"shapes[{number}]"
@@ -244,7 +254,7 @@ def _found(file, content, locator, problems, notes, masks):
         image = locator.find_frame(file.stem) or _embedded(file, content) or image
     elif image.stem.lower() != file.stem.lower():
         own = _image_beside(file, image.suffix)
-        if own is not None:  # a copy of both files, in which the name stayed
+        if own is not None:  # both files were copied, and `imagePath` kept the old name
             notes.stale.append(f"{file.name!r} names {image.name!r}")
             image = own
     size = [number_of(content.get(f"image{side}")) for side in ("Height", "Width")]
@@ -264,7 +274,7 @@ def _found(file, content, locator, problems, notes, masks):
 
 
 def _image_with_size(size, image, file, content, notes):
-    """The image, or that inside the json file if it alone has the annotated size."""
+    """Returns the image, or the embedded one if only that has the annotated size."""
     if not content.get("imageData") or not is_file(image):
         return image
     actual = _stored_size(image)
@@ -281,7 +291,7 @@ def _image_with_size(size, image, file, content, notes):
 
 
 def _stored_size(image):
-    """The height and width of an image, or None where it cannot be read."""
+    """Returns the height and width of an image, or None if it cannot be read."""
     try:
         return read_image_size(image)
     except (ValueError, OSError):
@@ -289,8 +299,8 @@ def _stored_size(image):
 
 
 def _image_beside(file, suffix):
-    """The image beside a json file that is called as it is, or None."""
-    if is_remote(file):  # where asking for each suffix takes long
+    """Returns the image beside a json file that has the same name, or None."""
+    if is_remote(file):  # checking each suffix of an address takes long
         return None
     places = (file.with_suffix(s) for s in (suffix, *IMAGE_SUFFIXES))
     return next(filter(is_file, places), None)
@@ -306,7 +316,7 @@ def _add_shape(objects, shape, place, file_name, problems, notes):
     box = outline = None
     if points is None or not len(points) or not label:
         pass
-    elif kind == "circle" and len(points) == 2:  # the center, and a point of the rim
+    elif kind == "circle" and len(points) == 2:  # the center, and a point on the circle
         radius = float(np.hypot(*(points[1] - points[0])))
         box = hull_box(np.stack([points[0] - radius, points[0] + radius]))
     elif kind in _OUTLINES or (kind in _CORNERS and len(points) > 1):
@@ -321,7 +331,8 @@ def _add_shape(objects, shape, place, file_name, problems, notes):
             f"{str(shape.get('points'))[:80]}",
         )
         return
-    direction = number_of(shape.get("direction")) or 0.0  # of AnyLabeling, in radians
+    # Written by AnyLabeling, in radians.
+    direction = number_of(shape.get("direction")) or 0.0
     if kind in ("rotation", "oriented_rectangle"):
         angle = f"{np.degrees(direction):.4g} degrees"
         notes.rotated.append(f"{label!r} by {angle} in {file_name}")
@@ -329,7 +340,7 @@ def _add_shape(objects, shape, place, file_name, problems, notes):
 
 
 def _file_name(image, name, file):
-    """The name of an image that may be inside its json file."""
+    """Returns the file name of an image, which may be embedded in its json file."""
     if isinstance(image, os.PathLike):
         return image.name
     return name.replace("\\", "/").rpartition("/")[2] or file.name
@@ -340,13 +351,13 @@ class _EmbeddedImage(EncodedImage):
     """An image file in base64 inside a json file."""
 
     def read(self) -> bytes:
-        """The bytes of the image file, not decoded."""
+        """Returns the bytes of the image file, not decoded."""
         text = super().read().replace(b"\\/", b"/").replace(b"\\n", b"")
-        return base64.b64decode(text.rpartition(b",")[2])  # behind `data:...;base64,`
+        return base64.b64decode(text.rpartition(b",")[2])  # after `data:...;base64,`
 
 
 def _embedded(file, content):
-    """The image that a json file has in it, or None."""
+    """Returns the image that is embedded in a json file, or None."""
     if not content.get("imageData"):
         return None
     copy = local_copy(file)

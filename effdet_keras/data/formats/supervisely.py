@@ -1,4 +1,4 @@
-"""Supervisely's projects, a json for each image in `ann`: to a dataset."""
+"""Reads projects of Supervisely, with a json file for each image in `ann`."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ from effdet_keras.data.formats.label_map import ClassNames
 from effdet_keras.data.problems import Problems
 from effdet_keras.images import read_mask
 
-_NESTED = "datasets"  # the folder of the datasets in a dataset
+_NESTED = "datasets"  # the folder that has the datasets inside a dataset
 _WITHOUT_BOX = ("point", "line", "polyline", "graph", "cuboid", "any")
 
 
@@ -56,22 +56,25 @@ def from_supervisely(
     Points and lines are left out, with a warning.
 
     Args:
-        path: folder with `ann` and `img`, or that of a project with a folder for each
-            of its datasets, which are splits; those in `datasets` of another are named
-            by themselves, or, where two have one name or the other is called after a
-            split, after the other: `fruits_apple`.
+        path: folder with `ann` and `img`; or folder of a project, with a folder for
+            each of its datasets, which are the splits. A dataset inside the `datasets`
+            of another one has its own name as split. If two datasets have the same
+            name, or an outer one is named after a split, the names of the outer ones
+            come first: `fruits_apple`.
         split: name of a dataset of the project. None reads the only one.
-        class_names, on_error: as for `load`.
+        class_names, on_error: see `load`.
         masks: whether to keep outlines for a segmentation head, as `from_coco` does.
 
     Returns:
-        `DetectionDataset`. The classes are in the order of `meta.json`, or sorted.
-        `image_id` counts from 1 in the order of the names; `source_id` is the name of
-        the image.
+        `DetectionDataset`. The classes are in the order of `meta.json`; others are
+        sorted. `image_id` counts from 1 in the order of the names; `source_id` is the
+        name of the image.
 
     Raises:
         FileNotFoundError: If there are no such folders, or images are missing.
-        ValueError: If a file is no json, or, with "raise", if a shape has no points.
+        ValueError: If there are several datasets and `split` is None, or, with
+            `on_error="raise"`, if a file is no json with `objects`, or a shape has no
+            class or no points.
 
     Example:
         >>> import json, pathlib, tempfile, PIL.Image
@@ -105,12 +108,13 @@ def from_supervisely(
 
 
 def supervisely_readers(path: Any) -> dict[str, Callable]:
-    """Finds datasets of Supervisely: dict from split to the function that reads it."""
+    """Finds datasets of Supervisely; returns a dict from split to its reader."""
     if not path.is_dir():
         return {}
     if _is_dataset(path):
         return {reading.ONE_SPLIT: functools.partial(from_supervisely, path)}
-    if not is_file(path / "meta.json"):  # else some other folders with one in each
+    # Without this file, these may be unrelated folders that have a dataset each.
+    if not is_file(path / "meta.json"):
         return {}
     folders = list(_datasets_in(path))
     if len(folders) == 1:
@@ -122,7 +126,7 @@ def supervisely_readers(path: Any) -> dict[str, Callable]:
 
 
 def _datasets_in(folder, depth=0):
-    """The datasets of a project or of another dataset, each before those in it."""
+    """Yields the datasets in a project or in another dataset, outer ones first."""
     for place in visible_folders(folder):
         if _is_dataset(place):
             yield place
@@ -136,15 +140,16 @@ def _is_link(folder):
 
 
 def _parts_of(folder, project):
-    """The names of the datasets that a dataset is in, and its own, the last one."""
+    """Returns the names of the datasets around a dataset, and its own as the last."""
     parts = folder.parts[len(project.parts) :]
-    return parts[::2]  # each other one is `datasets`
+    return parts[::2]  # every second part is `datasets`
 
 
 def _names_of(parts_of):
-    """A name for each dataset: its own, or after those around it, if that is taken.
+    """Returns a name for each dataset.
 
-    Those around it count as well if they are called after a split.
+    It is the dataset's own name, or, if that is not unique or an outer dataset is named
+    after a split, the names of the outer datasets and its own.
     """
     counts = collections.Counter(parts[-1] for parts in parts_of.values())
     names = {}
@@ -164,7 +169,7 @@ def _is_dataset(path):
 
 
 def _titles(path):
-    """The classes of a project, in its order."""
+    """Returns the classes of a project, in its order."""
     path = path if is_remote(path) else path.absolute()
     places = [path, path.parent]
     while places[-1].name == _NESTED and (places[-1].parent / "ann").is_dir():
@@ -211,7 +216,7 @@ def _found(file, content, locator, problems, masks):
             continue
         outline = polygon_shape(points) if kind == "polygon" else None
         objects.add(hull_box(points), title, outline)
-    name = file.stem  # `a.jpg.json` is of `a.jpg`, in old projects `a.json`
+    name = file.stem  # `a.jpg` of `a.jpg.json`; in old projects `a` of `a.json`
     image = locator.find(name)
     if not is_file(image):
         image = locator.find_frame(name) or image
@@ -229,7 +234,7 @@ def _found(file, content, locator, problems, masks):
 
 
 def _points_of(kind, item):
-    """Points `[n, 2]` whose upright hull is the box of an object, or None."""
+    """Returns points `[n, 2]` whose upright hull is the box of an object, or None."""
     if kind == "bitmap":
         return _bitmap_corners(dict_of(item.get("bitmap")))
     points = points_of(dict_of(item.get("points")).get("exterior"))
@@ -238,7 +243,10 @@ def _points_of(kind, item):
 
 
 def _bitmap_corners(bitmap):
-    """The corners of the pixels of a bitmap, a PNG file in zlib in base64."""
+    """Returns the corners of the pixels in a bitmap, or None.
+
+    A bitmap is a PNG file, compressed by zlib, in base64.
+    """
     origin = bitmap.get("origin")
     origin = numbers_of(origin) if isinstance(origin, list) else None
     try:

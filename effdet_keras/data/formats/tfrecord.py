@@ -501,7 +501,8 @@ def _named_splits(splits):
     return dict(zip(reading.split_names(list(splits)), splits.values()))
 
 
-# Such as the folds of a cross-validation; more files are parts of one split.
+# The most splits of a folder, such as the folds of a cross-validation. More groups of
+# files are parts of one split.
 _MAX_SPLITS = 10
 
 

@@ -1,4 +1,4 @@
-"""What an unknown json, csv or xml file holds, in words, and what would be known."""
+"""Describes the content of unknown json, csv and xml files, and what would be known."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ from effdet_keras.data.formats.dataset_files import (
 from effdet_keras.data.formats.image_paths import ANNOTATION_FOLDERS
 from effdet_keras.images import IMAGE_SUFFIXES, LFS_CURE, is_lfs_pointer
 
-_SHOWN = 3  # files of a folder
+_SHOWN = 3  # number of files of a folder that are described
 _MOST_KEYS = 8
-# In the name of a file of annotations, and hardly in that of a package or a program.
+# Occurs in the names of annotation files, and hardly in those of packages and programs.
 _LIKELY = re.compile(
     r"annot|label|box|object|train|val|test|coco|instance|detect", re.IGNORECASE
 )
-_MAX_BYTES = 1 << 26  # of a json file that is read for a message
+_MAX_BYTES = 1 << 26  # bytes: a larger json file is not parsed for a message
 
 # The keys by which a json file is known, and the columns of a csv file.
 _KNOWN_KEYS = {
@@ -42,9 +42,10 @@ _KNOWN_KEYS = {
     "BDD100K": "name, labels with box2d",
     "Ground Truth": "source-ref",
 }
-_SUPERVISELY = {"description", "tags", "size", "objects"}  # read by the file's name
-_TORCHVISION = {"boxes", "labels"}  # of each image, and the box format is not said
-# Keys of the json files of tools that are not read, and what people call these tools.
+# The name of such a file decides whether it is read.
+_SUPERVISELY = {"description", "tags", "size", "objects"}
+_TORCHVISION = {"boxes", "labels"}  # keys of each image; the box format is not given
+# Keys in json files of tools whose format is not read, and the names of these tools.
 _OTHER_TOOLS = {
     ("item", "annotations", "version"): "V7 Darwin",
     ("metadata", "instances"): "SuperAnnotate",
@@ -66,14 +67,16 @@ _KNOWN_TAGS = {
 
 
 def describe_unknown_files(path: Any) -> str:
-    """Says which keys, columns or tags the files have that no reader knows.
+    """Describes the keys, columns or tags of files that no reader knows.
 
     Args:
-        path: file, or folder whose files are meant, and those up to eight folders down.
+        path: a file; or a folder, whose files are described, and those up to eight
+            levels below.
 
     Returns:
-        A sentence for each of the three files that are most likely annotations, and
-        what is known; "" without any.
+        A sentence for each of the three files that are most likely annotations, and a
+        sentence with what would be known for each kind of file; "" if there is no such
+        file.
     """
     files = _likely_files(path) if path.is_dir() else [path]
     texts, known = [], {}
@@ -83,7 +86,7 @@ def describe_unknown_files(path: Any) -> str:
             continue
         try:
             text, names = describe(file)
-        except OSError:  # the note of a reader says why it cannot be read
+        except OSError:  # the note of a reader reports why it cannot be read
             continue
         name = "/".join(file.parts[len(path.parts) :]) or file.name
         texts.append(f"{name!r} {text}")
@@ -98,10 +101,10 @@ def describe_unknown_files(path: Any) -> str:
 
 
 def _likely_files(folder):
-    """The json, csv and xml files below a folder, those first that may be annotations.
+    """Returns the json, csv and xml files below a folder, likely annotations first.
 
-    These have a name, or are in a folder, that says so; and those of folders above come
-    before those of folders below.
+    A likely file has a name, or is in a folder, that says so. Files in upper folders
+    come before files in lower ones.
     """
     found = []
     for place, folders, names in walk(folder, depth=DEEPEST):
@@ -112,7 +115,7 @@ def _likely_files(folder):
         is_known = file.parent.name.lower() in ANNOTATION_FOLDERS
         return is_known or bool(_LIKELY.search(file.name))
 
-    # Of programs there are more xml files than of annotations.
+    # Most xml files belong to programs and are no annotations.
     found = [f for f in found if f.suffix.lower() != ".xml" or is_likely(f)]
 
     def rank(file):
@@ -122,7 +125,7 @@ def _likely_files(folder):
 
 
 def _describe_json(file):
-    """What a json file holds, or the first line of one that has one in each."""
+    """Describes the content of a json file, or the first object in a file of lines."""
     known = "keys", _KNOWN_KEYS
     copy = local_copy(file)
     if copy.stat().st_size > _MAX_BYTES:
@@ -152,7 +155,7 @@ def _describe_json(file):
     return f"is {each}{reprlib.repr(content)}", known
 
 
-_LINES = (".jsonl", ".ndjson")  # files with an object in each line
+_LINES = (".jsonl", ".ndjson")  # files with one object per line
 
 
 def _first_line(text):
@@ -174,23 +177,23 @@ _TAG = re.compile(rb"<([A-Za-z_][\w.:-]*)")
 
 def _describe_xml(file):
     known = "tags", _KNOWN_TAGS
-    head = head_of(file, 4096).replace(b"\0", b"")  # of UTF-16
+    head = head_of(file, 4096).replace(b"\0", b"")  # zero bytes of UTF-16
     tags = dict.fromkeys(tag.decode() for tag in _TAG.findall(head))
     return f"has the tags {_listed(tags)}" if tags else "has no tags", known
 
 
 def _listed(names):
-    """Some names, quoted, and how many more there are."""
+    """Returns some names, quoted, and how many more there are."""
     names = list(map(str, names))
     more = len(names) - _MOST_KEYS
     shown = ", ".join(repr(reprlib.repr(n)[1:-1]) for n in names[:_MOST_KEYS])
     return f"{shown} and {more:,} more" if more > 0 else shown
 
 
-# --- Files that hold or stand for data, and how to get at it.
+# --- Files that contain or stand for data, and how to get at the data.
 
 _ANNOTATIONS = ".json .jsonl .csv .tsv .txt .xml .yaml .parquet .tfrecord .record"
-# Weights and the like are pointers of Git LFS as well, and no data.
+# Weights and similar files may be pointers of Git LFS too, but they are not data.
 _MAYBE_POINTERS = (*IMAGE_SUFFIXES, *_ANNOTATIONS.split(), *ARCHIVES)
 _OTHERS = {
     ".dvc": "stands for data that are elsewhere: get them with `dvc pull`",
@@ -199,17 +202,18 @@ _OTHERS = {
     ".pickle": "is no format of annotations: write its boxes as csv",
     ".pkl": "is no format of annotations: write its boxes as csv",
 }
-_MAX_FILES = 2000  # looked at
+_MAX_FILES = 2000  # more files are not looked at
 
 
 def describe_other_files(path: Any) -> str:
-    """Says which files, in a folder, have to be unpacked, fetched or converted.
+    """Describes files in a folder that have to be unpacked, downloaded or converted.
 
     Args:
-        path: a folder or a file; of addresses nothing is said.
+        path: a folder or a file. For an address, the result is "".
 
     Returns:
-        A sentence for each kind of file, with the first of them; "" without any.
+        A sentence for each kind of file, with the first file of it; "" if there is
+        none.
     """
     if is_remote(path):
         return ""
@@ -232,17 +236,17 @@ _HIDDEN = "begins with a dot, so it is not read: rename it"
 
 
 def _hidden_annotations(folder):
-    """The json files in a folder of images that are hidden, as Roboflow's may be."""
+    """Returns the hidden json files in a folder of images; Roboflow's may be hidden."""
     names = names_in(folder)[1]
     if not any(name.lower().endswith(IMAGE_SUFFIXES) for name in names):
         return []
-    # Not a Mac's `._a.json`, which holds no annotations.
+    # A Mac's `._a.json` has no annotations and is left out.
     hidden = sorted(file.name for file in folder.glob(".[!_]*.json"))
     return [name for name in hidden if _LIKELY.search(name)]
 
 
 def _cure_of(file):
-    """What to do with a file to get the data that it holds or stands for, or None."""
+    """Returns how to get the data that a file contains or stands for, or None."""
     name = file.name.lower()
     try:
         if name.endswith(_MAYBE_POINTERS) and is_lfs_pointer(file):

@@ -1,4 +1,4 @@
-"""The json and csv files of VIA, the VGG Image Annotator 1 and 2: to a dataset."""
+"""Reads the json and csv files of the VGG Image Annotator (VIA), versions 1 and 2."""
 
 from __future__ import annotations
 
@@ -38,11 +38,12 @@ from effdet_keras.data.formats.label_map import ClassNames
 from effdet_keras.data.problems import Problems
 from effdet_keras.errors import InvalidValueError
 
-_METADATA = "_via_img_metadata"  # of a project: the images, as in other json files
+# Key in a project; its value has the images as other json files have.
+_METADATA = "_via_img_metadata"
 _WITHOUT_BOX = ("point", "polyline", "line")
-# The attribute that is the class, where regions have several: the first of these.
+# If regions have several attributes, the first of these is the class.
 _CLASS_ATTRIBUTES = ("class", "label", "name", "category", "type", "object", "species")
-_NO_ATTRIBUTE = "object"  # the class of regions that say nothing of themselves
+_NO_ATTRIBUTE = "object"  # the class of regions without attributes
 _COLUMNS = (
     "filename",
     "file_size",
@@ -64,37 +65,40 @@ def from_via(
     on_error: str = "auto",
     masks: bool = False,
 ) -> DetectionDataset:
-    """Reads what VIA, the VGG Image Annotator, saves: a project, json or csv.
+    """Reads a project, json or csv file of the VGG Image Annotator (VIA).
 
-    Reads the annotations of versions 1 and 2: rectangles, circles, ellipses and
-    outlines (`polygon`), of which all become the upright box around them, and so do
-    lines that close, with a note. Points and other lines are left out, with a warning.
-    A region's class is the value of one of its attributes; of a check box, the one that
-    is checked.
+    Reads the annotations of versions 1 and 2. Rectangles, circles, ellipses and
+    outlines (`polygon`) become the upright box around them. So do polylines whose ends
+    meet, or nearly meet, with a note. Points and other lines are left out, with a
+    warning. The class of a region is the value of one of its attributes. If the
+    attribute is a group of check boxes, it is the only checked one.
 
     Args:
-        path: the json or csv file, or a folder that holds it, or one with `train` and
-            `val` that hold one each. Several json files of a folder that have different
-            images, and no name of a split, are read as one dataset. Of several of the
-            same images in the folder of a split, that with the most boxes is read.
+        path: the json or csv file, or a folder that contains it, or a folder with
+            `train` and `val` that contain one each. Several json files in one folder
+            that have different images, and no split in their names, are read as one
+            dataset. If the folder of a split has several files of the same images, the
+            one with the most boxes is read.
         split: name of a split of a folder. None reads the only one.
         class_attribute: name of the region attribute that is the class. None takes the
-            only one, or else "class", "label", "name", "category", "type", "object" or
-            "species". Regions without any attribute are of one class, "object", or the
-            one in `class_names`, and a warning says so.
+            only one, or else the first of "class", "label", "name", "category", "type",
+            "object" and "species" that exists. If no region has an attribute, all get
+            one class: the only name in `class_names`, or else "object", which a warning
+            reports. If at most a fifth of the regions have no attribute, and all others
+            have the same class, they get that class, with a warning.
         image_dir: folder of the images. None looks beside the file and in `images`.
-        class_names, on_error: as for `load`.
+        class_names, on_error: see `load`.
         masks: whether to keep outlines for a segmentation head, as `from_coco` does.
 
     Returns:
-        `DetectionDataset`. The classes are in the order of the options of a project, or
-        else sorted. `image_id` counts from 1 in the order of the file; `source_id` is
-        the name of the image.
+        `DetectionDataset`. The classes are in the order of the options in a project;
+        others are sorted. `image_id` counts from 1 in the order of the file;
+        `source_id` is the name of the image.
 
     Raises:
         FileNotFoundError: If the file or images are missing.
         ValueError: If the file is not VIA's, if several attributes may be the class,
-            or, with "raise", if a region has no class or no numbers.
+            or, with `on_error="raise"`, if a region has no class or no finite numbers.
 
     Example:
         >>> import pathlib, tempfile, PIL.Image
@@ -136,9 +140,9 @@ def _read_files(
     on_error="auto",
     masks=False,
 ):
-    """The dataset of one file, or of several of different images.
+    """Returns the dataset of one file, or of several files with different images.
 
-    `repeated` are files of the same images as the first, which a note names.
+    `repeated` are files of the same images as the first file; a note names them.
     """
     path = files[0] if len(files) == 1 else files[0].parent
     problems = Problems(f"`from_via` of {str(path)!r}", on_error)
@@ -172,7 +176,11 @@ def _read_files(
 
 
 def via_readers(path: Any) -> dict[str, Callable]:
-    """Finds files of VIA: dict from split to the function that reads it."""
+    """Finds files of VIA; returns a dict from split to the function that reads it.
+
+    Args:
+        path: file or folder.
+    """
     files = _different(files_by_split(path, (".json",), is_via))
     files, repeated = _one_of_each_split(path, files)
     # A csv file beside a json file has the same boxes, unless it is of another split.
@@ -193,7 +201,10 @@ def _names_split(file):
 
 
 def _are_parts(files):
-    """Whether files are parts of one dataset: no name of a split, and other images."""
+    """Returns whether files without split names are parts of one dataset.
+
+    They are if they lie in one folder and have different images.
+    """
     if len(files) < 2 or any(role_of_split(split) is not None for split in files):
         return False
     if any(file.suffix.lower() != ".json" for file in files.values()):
@@ -205,9 +216,11 @@ def _are_parts(files):
 
 
 def _different(files):
-    """Without files that have the same regions as one before: a project is one.
+    """Returns the files without those that repeat the regions of an earlier file.
 
-    Those of two splits are not left out: reading them warns that they are the same.
+    A project repeats the regions of the json file that was exported from it. Equal
+    files of two splits are kept: when they are read, a warning says that they are the
+    same.
     """
     if len(files) < 2:
         return files
@@ -224,11 +237,11 @@ def _different(files):
 
 
 def _one_of_each_split(path, files):
-    """Of the files in the folder of a split, if they are of the same images, one.
+    """Chooses one file in the folder of each split whose files have the same images.
 
     Returns:
-        The files by their splits, of which one has the most boxes; and the others of
-        each file.
+        Dict from split to the file with the most boxes; and a dict from this file to
+        the others.
     """
     found, repeated = {}, {}
     for split, folder in split_folders(path).items() if len(files) > 1 else ():
@@ -251,7 +264,7 @@ def _count_boxes(file):
 
 
 def is_via(path: Any) -> bool:
-    """Whether a json or csv file begins as VIA's do."""
+    """Returns whether a json or csv file begins like VIA's files."""
     head = head_of(path)
     if path.suffix.lower() == ".csv":
         return b"region_shape_attributes" in head.partition(b"\n")[0]
@@ -262,7 +275,7 @@ def is_via(path: Any) -> bool:
 
 
 def _read_via_json(path):
-    """The `(name, regions)` of each image, and what a project says of attributes."""
+    """Returns each image's `(name, regions)`, and a project's region attributes."""
     content = read_json(path, "from_via")
     given = {}
     if isinstance(content, dict) and _METADATA in content:
@@ -285,13 +298,13 @@ def _read_via_json(path):
 
 
 def _regions(regions):
-    """The regions of an image: a list, or in version 1 a dict by number."""
+    """Returns the regions of an image: a list, or in version 1 a dict by number."""
     regions = regions.values() if isinstance(regions, dict) else regions
     return list(map(dict_of, regions))
 
 
 def _read_csv(path, problems):
-    """The `(name, regions)` of each image of a csv file."""
+    """Returns `(name, regions)` of each image in a csv file."""
     (_, header), *rows = read_lines(path, "from_via")
     names = [name.lstrip("#").strip() for name in header]
     rule = f"`from_via` expects a csv file with the columns {', '.join(_COLUMNS)}"
@@ -306,17 +319,17 @@ def _read_csv(path, problems):
         except ValueError as error:
             problems.add("bad box", path.name, f"row {line}: no json: {error}")
             continue
-        if shape:  # else the image has no region
+        if shape:  # otherwise the image has no region
             region = {"shape_attributes": shape, "region_attributes": attributes}
             regions.append(region)
     return list(images.items())
 
 
-# --- Which attribute of a region is its class.
+# --- The attribute of a region that is its class.
 
 
 def _class_attribute(regions, requested, path):
-    """The name of the attribute that is the class; None where no region has any."""
+    """Returns the name of the class attribute; None if no region has an attribute."""
     names = {
         name: None
         for region in regions
@@ -344,11 +357,15 @@ def _class_attribute(regions, requested, path):
     return chosen
 
 
-_FEW = 0.2  # of the regions, which may lack a class where all others have the same
+_FEW = 0.2  # share of regions that may lack a class if all others have the same one
 
 
 def _only_class(regions, attribute, class_names, path, problems):
-    """The class of all regions, where few have no value or none has an attribute."""
+    """Returns the class of all regions if few lack a value, or none has an attribute.
+
+    A few regions without any attribute get the class of the others if these all have
+    the same one.
+    """
     if attribute is not None:
         boxes = [
             region
@@ -382,9 +399,9 @@ def _has_attributes(region):
 
 
 def _class_of(region, attribute):
-    """The class of a region, or None."""
+    """Returns the class of a region, or None."""
     value = dict_of(region.get("region_attributes")).get(attribute)
-    if isinstance(value, dict):  # a check box: the options that are checked
+    if isinstance(value, dict):  # check boxes: the options that are checked
         checked = [name for name, is_checked in value.items() if is_checked]
         return checked[0] if len(checked) == 1 else None
     return str(value).strip() or None if value is not None else None
@@ -430,7 +447,7 @@ def _found(name, regions, attribute, only_class, locator, problems, masks):
 
 
 def _box_of(kind, shape):
-    """Left, top, width, height of a region, or None if it has not its numbers."""
+    """Returns left, top, width and height of a region, or None without its numbers."""
     if kind == "polygon":
         points = _points(shape)
         return None if points is None else hull_box(points)
@@ -449,11 +466,12 @@ def _box_of(kind, shape):
     return ellipse_box(*numbers, np.degrees(angle))
 
 
-_MAX_GAP = 0.1  # between the ends of a closed line, of the mean side of its box
+# Largest gap between the ends of a closed line, per mean side of its box.
+_MAX_GAP = 0.1
 
 
 def _kind_of(shape):
-    """The name of a shape; a line that is drawn around something is a polygon."""
+    """Returns the name of a shape; a line drawn around something is a polygon."""
     name = str(shape.get("name"))
     points = _points(shape) if name == "polyline" else None
     if points is None or len(points) < 4:
@@ -473,7 +491,7 @@ def _note_closed_lines(regions, path, problems):
 
 
 def _points(shape):
-    """The points `[n, 2]` of an outline, or None."""
+    """Returns the points `[n, 2]` of an outline, or None."""
     x, y = shape.get("all_points_x"), shape.get("all_points_y")
     if not isinstance(x, list) or not isinstance(y, list) or len(x) != len(y):
         return None

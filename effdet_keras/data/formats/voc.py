@@ -347,13 +347,13 @@ def _is_voc(path):
     """
     if is_labelme_xml(path):
         return False
-    # Removes the zero bytes between the letters of UTF-16, which a broken file may
-    # have.
+    # Without the zero bytes between the letters of UTF-16. The text is searched and not
+    # parsed, because a broken file may be one of VOC too.
     text = path.read_bytes().replace(b"\0", b"")
     if _OBJECT_TAG.search(text):
         return True
     text = _COMMENT.sub(b"", text)
-    root = _ANY_TAG.search(text)  # an image without objects has no such tag
+    root = _ANY_TAG.search(text)  # the root decides for an image without objects
     return root is not None and bool(_ROOT_TAG.match(text, root.start()))
 
 

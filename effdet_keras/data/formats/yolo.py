@@ -1,4 +1,4 @@
-"""YOLO folders, one txt file per image: to a dataset, and from one."""
+"""Reads and writes datasets in YOLO's format, with one txt file per image."""
 
 from __future__ import annotations
 
@@ -52,42 +52,47 @@ def from_yolo(
     A line is `class x y width height`, the center and the sides of a box as fractions
     of the image, or `class x1 y1 x2 y2 x3 y3 ...`, an outline, which becomes its
     bounding box. The txt file of `images/train/a.jpg` is `labels/train/a.txt`, or else
-    `a.txt` beside it. An image without a txt file has no objects, and a warning counts
-    such images; an empty txt file says it without one.
+    `a.txt` beside the image. An image without a txt file counts as an image without
+    objects, and a warning gives the number of such images. An image with an empty txt
+    file has no objects either, and causes no warning.
 
-    Left out, with a warning that counts the rows, are the key points of a pose dataset
-    (`kpt_shape` in data.yaml), a confidence and a track id behind the box, and a
-    number too many behind an outline. An oriented box, four corners, becomes the
-    upright box around it. Files in `labelTxt/` are in DOTA's format: four corners in
-    pixels, the name of the class, and 1 for a difficult object, which becomes a crowd.
-    Rows may begin with the name of the class; then four numbers that are no fractions
-    are left, top, right and bottom in pixels, as the OIDv4 ToolKit writes them.
+    Three kinds of numbers are left out, with a warning that counts the rows: the key
+    points of a pose dataset (`kpt_shape` in data.yaml), a confidence or a track id
+    behind the box, and one number too many behind an outline. An oriented box (four
+    corners) becomes the upright box around it. Files in DOTA's format, usually in
+    `labelTxt/`, have four corners in pixels, the name of the class, and 1 for a
+    difficult object, which becomes a crowd. Rows may begin with the name of the class.
+    Four numbers behind it that are not fractions are left, top, right and bottom in
+    pixels, as the OIDv4 ToolKit writes them.
 
     Args:
-        path: a `data.yaml` as Ultralytics has it: `path`, `names` (list or dict), and
-            for each split a folder, a list of folders, or a txt file that lists images;
-            a `.data` file as darknet has it; or a folder with one of these, with
-            `images` and `labels` (or `img`, `Images`, ...), with a folder for each
-            split, or with images and txt files side by side. Its class names are in
-            `classes.txt`, `obj.names`, `_darknet.labels`, `notes.json` or the like, or
-            else are "0", "1", ..., and a warning says so.
-        split: "train", "val", ...; None takes the only one.
-        class_names, on_error: as for `load`. Where no file names the classes,
-            `class_names` are those of the numbers 0, 1, ...
-        unlabelled: what images without a txt file are: "negative", images without
-            objects; "skip", images that nobody has annotated yet, which are left out.
-            None is "negative", with a warning, but leaves out folders below images and
-            txt files side by side in which no image has one.
+        path: one of these: a `data.yaml` of Ultralytics with `path`, `names` (list or
+            dict), and for each split a folder, a list of folders, or a txt file that
+            lists images; a `.data` file of darknet; or a folder. The folder contains
+            one of these files, or `images` and `labels` (or `img`, `Images`, ...), or a
+            folder for each split, or images and txt files side by side. The class names
+            of a folder are read from `classes.txt`, `obj.names`, `_darknet.labels`,
+            `notes.json` or a similar file. If there is none, they are "0", "1", ...,
+            and a warning says so.
+        split: "train", "val", ... None reads the only split.
+        class_names, on_error: see `load`. If no file names the classes, `class_names`
+            are the names of the numbers 0, 1, ...
+        unlabelled: what images without a txt file are. "negative": images without
+            objects. "skip": images that nobody has annotated yet; they are left out.
+            None: the same as "negative", with a warning, with one exception: if images
+            and txt files lie side by side, subfolders in which no image has a txt file
+            are left out.
 
     Returns:
         `DetectionDataset`. `image_id` counts from 1 in the order of the paths;
         `source_id` is the file name.
 
     Raises:
-        FileNotFoundError: If the file, the folder of a split, or images of a list are
+        FileNotFoundError: If the file, the folder of a split, or images in a list are
             missing.
-        ValueError: If there are several splits and none is named, or with "raise" if a
-            line has another format or an unknown class.
+        ValueError: If there is no such split, if there are several splits and `split`
+            is None, or, with `on_error="raise"`, if a line has another format or an
+            unknown class.
 
     Example:
         >>> import pathlib, tempfile
@@ -160,11 +165,12 @@ _CONTRADICTIONS = ("moved folders", "missing split", "number of classes")
 
 
 def _only_number(used, layout, split, folders):
-    """The number that all boxes of all splits have, of one class with another; or None.
+    """Returns the number that all boxes have, if there is only one class name, or None.
 
-    So are images of one class of a project with many. Only then the other splits are
-    read for it. A longer list of names near the images may be meant instead; and of
-    files that are not as they say they are, nothing is guessed.
+    The number must be 1 or more, and the same in all splits: an export of one class
+    from a project with many classes has such boxes. The other splits are read only in
+    this case. The result is None if a longer list of names near the images may be meant
+    instead, or if notes report that the files contradict each other.
     """
     if len(layout.names) != 1 or len(used) != 1 or layout.names_of:
         return None
@@ -190,9 +196,10 @@ def _only_number(used, layout, split, folders):
 
 
 def _longer_names(names, class_names, used, source, problems):
-    """The names of a file, or those asked for if they only go on where these end.
+    """Returns the names in the file, or the requested ones if they extend these.
 
-    They name the numbers beyond the end of the file's, if rows have some.
+    The requested names are used only if boxes have numbers beyond the end of the file's
+    names.
     """
     asked, _ = requested_classes(class_names)
     beyond = [n for n in used if not isinstance(n, str) and n >= len(names)]
@@ -207,9 +214,10 @@ def _longer_names(names, class_names, used, source, problems):
 
 
 def _why_unknown(names, layout, folders, label):
-    """Why a number is of no class; None of a name, which was not asked for.
+    """Returns why a number is no known class; None for a name that was not requested.
 
-    A file with fewer names than numbers is the most usual fault of an export.
+    A file with fewer names than there are numbers is the most frequent mistake in an
+    export.
     """
     if isinstance(label, str):
         return None
@@ -231,7 +239,7 @@ def _why_unknown(names, layout, folders, label):
 
 
 def _note_unlisted(images, layout, split, problems):
-    """Tells, at the split to train on, how many images with boxes no list has."""
+    """Reports, when the training split is read, labelled images that are in no list."""
     splits = layout.splits
     places = [place for places in splits.values() for place in places]
     are_lists = all(not isinstance(p, str) and p.suffix == ".txt" for p in places)
@@ -239,10 +247,11 @@ def _note_unlisted(images, layout, split, problems):
     if not is_told_here or not are_lists or is_remote(layout.folder):
         return
     rest = Problems("`from_yolo`", "skip")
-    real = functools.cache(os.path.realpath)  # a list may have paths of another form
+    # A list may write the same path in another way.
+    real = functools.cache(os.path.realpath)
     listed = list(images)
     for other in splits.keys() - {split}:
-        with contextlib.suppress(FileNotFoundError):  # which its own reading tells
+        with contextlib.suppress(FileNotFoundError):  # reported when that split is read
             listed += images_of(layout, other, rest)
     listed = {(real(image.parent), image.name) for image in listed}
     folders = dict.fromkeys(image.parent for image in images)
@@ -270,12 +279,12 @@ def _is_image_name(name):
 
 
 def _name_in(name_of, label):
-    """The name of a class that a row has as a number, or in any letter case."""
+    """Returns the class name that a row has as a number, or in any letter case."""
     return name_of.get(label.lower() if isinstance(label, str) else label, label)
 
 
 def _names_of(used):
-    """The names of classes that no file lists: names that rows have, or numbers."""
+    """Returns class names if no file lists them: names in the rows, or numbers."""
     if texts := sorted(label for label in used if isinstance(label, str)):
         return tuple(texts)
     highest = max(map(int, used), default=-1)
@@ -283,15 +292,15 @@ def _names_of(used):
 
 
 def _key_points_of(layout):
-    """The `kpt_shape` of the data.yaml of a dataset, or None."""
+    """Returns the `kpt_shape` in the data.yaml of a dataset, or None."""
     if layout.yaml is None:
         return None
     return yolo_rows.key_point_shape(read_yaml(layout.yaml), layout.yaml)
 
 
 def _labelled(images, layout, unlabelled, problems):
-    """The images to read and their txt files; tells of those without a partner."""
-    if not images:  # all are missing, which is told
+    """Returns the images to read and their txt files; reports unpaired ones."""
+    if not images:  # all images are missing, which was reported
         return [], []
     labels = find_labels(images, layout)
     lacking = [i for i, t in zip(labels.images, labels.is_there) if not t]
@@ -350,7 +359,7 @@ _UNLABELLED = (
 
 def _note_no_names(names, source, problems):
     if not names:
-        return  # an error that says more
+        return  # an error follows that says more
     shown = repr(names[0]) if len(names) == 1 else f"{names[0]!r} to {names[-1]!r}"
     path = path_of(source)
     folder = path if path.is_dir() else path.parent
@@ -377,15 +386,16 @@ def write_yolo(
     """Writes a YOLO folder: `images/SPLIT`, `labels/SPLIT` and `data.yaml`.
 
     Boxes are clipped to their image, because readers of this format expect fractions
-    from 0 to 1. Boxes without area are left out. The format cannot mark crowds, which
-    become ordinary boxes, with a warning; nor does it keep ids and areas.
+    from 0 to 1. Boxes without an area inside their image are left out. The format
+    cannot mark crowds, which become ordinary boxes, with a warning. It does not keep
+    ids, areas or masks either; a warning is given for masks.
 
     Args:
-        datasets, folder: as for `write_coco`. Other programs ask for the splits "train"
-            and "val".
+        datasets, folder: see `write_coco`. Other programs expect the splits "train" and
+            "val".
 
     Raises:
-        FileExistsError, ValueError: As `write_coco` does.
+        FileExistsError, OSError, ValueError: See `write_coco`.
 
     Example: see `from_yolo`.
     """
@@ -410,12 +420,13 @@ def _rows(record):
     boxes = boxes / np.tile(np.float64(record.image_size), 2)
     centers, sides = (boxes[:, :2] + boxes[:, 2:]) / 2, boxes[:, 2:] - boxes[:, :2]
     for label, (y, x), (height, width) in zip(record.labels, centers, sides):
-        # Nine digits: a thousandth of a pixel in an image of a million.
+        # Nine digits resolve a thousandth of a pixel in an image of a million pixels a
+        # side.
         yield f"{label} {x:.9g} {y:.9g} {width:.9g} {height:.9g}"
 
 
 def yolo_readers(path):
-    """Finds the splits of a YOLO dataset: dict to the functions that read them."""
+    """Finds the splits of a YOLO dataset; returns a dict from split to its reader."""
     if path.is_file() and path.suffix.lower() not in (".yaml", ".yml", ".data"):
         return {}
     if path.is_dir() and has_other_labels(path):
@@ -423,7 +434,7 @@ def yolo_readers(path):
     layout = find_layout(path)
     is_named = current_root() in (None, root_around(path))
     if not is_named and not has_labels(layout):
-        return {}  # of a folder that nobody named: a list of classes and some images
+        return {}  # in a folder that nobody named: just a list of classes and images
     check_labels(layout)
     splits = layout.splits
     return {split: functools.partial(from_yolo, path, split) for split in splits}

@@ -1,4 +1,4 @@
-"""The images of each split of a YOLO dataset, and the txt file of each image."""
+"""Finds the images of each split of a YOLO dataset, and the txt file of each image."""
 
 from __future__ import annotations
 
@@ -40,7 +40,8 @@ from effdet_keras.data.shared_images import is_copy
 from effdet_keras.errors import InvalidValueError
 from effdet_keras.images import IMAGE_SUFFIXES
 
-# Files that lie among images, and that nobody would miss there.
+# Suffixes of files that often lie among images: no warning tells that they are not
+# read.
 _COMPANIONS = frozenset(
     """
     .txt .xml .json .jsonl .csv .tsv .yaml .yml .md .rst .html .cache .npy .names
@@ -52,10 +53,15 @@ _COMPANIONS = frozenset(
 
 
 def images_of(layout: Layout, split: str, problems: Any) -> list[Any]:
-    """The paths of the images of a split, sorted in each folder.
+    """Returns the paths of the images of a split, sorted in each folder.
+
+    Args:
+        layout: layout of the dataset.
+        split: one of its splits.
+        problems: `Problems` to add to.
 
     Raises:
-        FileNotFoundError: If a place of the split is not there, or has no image.
+        FileNotFoundError: If a place of the split does not exist, or there is no image.
     """
     paths, others = [], collections.Counter()
     for place in layout.splits[split]:
@@ -70,7 +76,7 @@ def images_of(layout: Layout, split: str, problems: Any) -> list[Any]:
             paths += _images_in_list(place, layout, problems)
     _note_other_files(others, layout, problems)
     if not paths:
-        problems.refuse()  # all that a list names may be missing
+        problems.refuse()  # perhaps all images in a list are missing
         if not problems.has("missing image"):
             places = ", ".join(repr(str(place)) for place in layout.splits[split])
             source = "" if layout.yaml is None else f", as {str(layout.yaml)!r} has it"
@@ -82,7 +88,7 @@ def images_of(layout: Layout, split: str, problems: Any) -> list[Any]:
 
 
 def _images_below(folder, others):
-    """The images of a folder and of those in it; counts other files by their ending."""
+    """Returns the images in and below a folder; counts other files by their suffix."""
     paths, is_sorted = [], True
     for place, _, names in walk(folder):
         images = [name for name in names if name.lower().endswith(IMAGE_SUFFIXES)]
@@ -120,14 +126,15 @@ def _images_in_list(file, layout, problems):
 
 
 def _with_labels(images, layout, problems):
-    """The images of a list, or copies of them where the txt files are beside those.
+    """Returns the images of a list, or copies of them if only copies have txt files.
 
-    Copies have the same name and the same bytes. Where one image of the list has a txt
-    file, the others are taken as they are.
+    Copies have the same name and the same bytes. If one image of the list has a txt
+    file, all images are returned as they are.
     """
     if is_remote(layout.folder):
         return images
-    for part in (images[:LOOKED_AT], images):  # most often the first tell
+    # The first images are enough in most cases.
+    for part in (images[:LOOKED_AT], images):
         if any(find_labels(part, layout).is_there):
             return images
     root = current_root(layout.folder) or layout.folder
@@ -144,7 +151,7 @@ def _with_labels(images, layout, problems):
 
 
 def _copies_with_labels(images, layout, root, depth):
-    """For images the only copy of each below a folder that has a txt file."""
+    """Returns, by image, its only copy below a folder that has a txt file."""
     wanted, copies = {image.name for image in images}, collections.defaultdict(list)
     for place, folders, names in walk(root, depth=depth):
         folders[:] = [name for name in folders if name.lower() not in NO_DATA_FOLDERS]
@@ -166,9 +173,9 @@ class Labels(NamedTuple):
 
     Attributes:
         images: paths of the images that are kept.
-        files: the path of the txt file of each, which need not be there.
-        is_there: of each, whether it is.
-        left_out: images in folders without a single txt file, which are not kept.
+        files: path of the txt file of each image, which need not exist.
+        is_there: for each image, whether its txt file exists.
+        left_out: images in folders without any txt file, which are not kept.
         stray: txt files of boxes that belong to no image.
     """
 
@@ -180,10 +187,14 @@ class Labels(NamedTuple):
 
 
 def find_labels(images: Sequence[Any], layout: Layout) -> Labels:
-    """Finds the txt file of each image: in a folder of labels, or beside it.
+    """Finds the txt file of each image, in a folder of labels or beside the image.
 
-    Where images and txt files lie side by side, a folder below without a single txt
-    file holds other images, such as raw ones: these are left out.
+    If images and txt files lie side by side, a subfolder without any txt file has other
+    images, such as raw ones. These are left out.
+
+    Args:
+        images: paths of the images.
+        layout: layout of the dataset.
     """
     by_folder = collections.defaultdict(list)
     for image in images:
@@ -208,7 +219,7 @@ def find_labels(images: Sequence[Any], layout: Layout) -> Labels:
                     for n in names_in(folder)[1]
                     if n.lower().endswith(IMAGE_SUFFIXES)
                 }
-            elif place not in shared:  # by several folders of images: once is enough
+            elif place not in shared:  # shared by several folders: once is enough
                 shared.add(place)
                 stems_of[place] |= {name[:-4] for name in texts_of[place]}
         found = {}
@@ -248,11 +259,14 @@ def find_labels(images: Sequence[Any], layout: Layout) -> Labels:
 
 
 def _with_prefix(images, names):
-    """The txt files of images that have Label Studio's prefix, and the images not.
+    """Returns txt files that have Label Studio's prefix, for images that do not.
 
     Args:
-        images: paths of a folder, none of which has a txt file of its name.
+        images: paths in a folder; none of them has a txt file of its name.
         names: pairs of a folder and the names of the txt files in it.
+
+    Returns:
+        Dict from image to `(txt file, True)`.
     """
     found = {}
     for place, texts in names:
@@ -268,7 +282,7 @@ def _with_prefix(images, names):
 
 
 def check_labels(layout: Layout) -> None:
-    """Raises an error if the first txt files hold something else than boxes."""
+    """Raises ValueError if the first txt files hold something other than boxes."""
     place = next(iter(layout.splits.values()))[0]
     if isinstance(place, str) or place in layout.label_files or not place.is_dir():
         return
@@ -292,7 +306,7 @@ def check_labels(layout: Layout) -> None:
 
 
 def has_labels(layout: Layout) -> bool:
-    """Whether one of the first images of a split has a txt file."""
+    """Returns whether one of the first images of a split has a txt file."""
     for split, places in layout.splits.items():
         if any(isinstance(place, str) for place in places):
             continue
@@ -303,7 +317,7 @@ def has_labels(layout: Layout) -> bool:
 
 
 def texts_of_boxes(folder: Any) -> list[Any]:
-    """The txt files of boxes in a folder and those below it; of addresses none."""
+    """Returns the txt files of boxes in and below a folder; none for an address."""
     if is_remote(folder):
         return []
     found = []
@@ -314,7 +328,10 @@ def texts_of_boxes(folder: Any) -> list[Any]:
 
 
 def _boxes_alone(files):
-    """Of txt files without an image those that hold boxes, or all of very many."""
+    """Returns those of txt files without an image that hold boxes.
+
+    If there are more than 1000, all of them are returned.
+    """
     if len(files) > 1000:
         return files
     return [file for file in files if is_label_file(file)]

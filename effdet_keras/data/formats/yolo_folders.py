@@ -1,4 +1,4 @@
-"""A YOLO dataset in folders, without a file that describes them."""
+"""Finds the layout of a YOLO dataset from its folders, without a file about them."""
 
 from __future__ import annotations
 
@@ -48,12 +48,12 @@ from effdet_keras.data.formats.yolo_places import (
 from effdet_keras.data.formats.yolo_texts import LOOKED_AT, NAME_FILES, are_labels
 from effdet_keras.images import IMAGE_SUFFIXES
 
-# Words for what a program drew or detected, and for what was there before.
+# Words in the names of folders of results, drawings, and older copies of data.
 _RESULT_WORD = (
     "old|back(up)?s?|bak|pred(s|ict(ed|ions?)?)?|detect(s|ed|ions?)?|results?"
     "|out(puts?)?|vis(uali[sz](ed|ations?))?|draw(n|ings?)?"
 )
-_MAX_OTHERS = 20  # folders beside those of a dataset, of which each two are compared
+_MAX_OTHERS = 20  # if there are more folders beside a dataset, no two are compared
 _BOXES_ALONE = (*LABEL_FOLDERS, "obj_train_data")
 
 
@@ -80,7 +80,12 @@ def folder_layout(path: Any) -> Layout:
 
 
 def with_names(layout: Layout, path: Any) -> Layout:
-    """A layout of folders with the names of its classes, as files in them have them."""
+    """Returns the layout of folders with the class names that files in them have.
+
+    Args:
+        layout: layout of a dataset in folders.
+        path: folder of the dataset.
+    """
     if layout.names:
         return layout
     places = [path, path / "labels", path / "labels" / "train"]
@@ -100,7 +105,7 @@ def with_names(layout: Layout, path: Any) -> Layout:
 
 
 def _label_files(path):
-    """The txt files of a folder, or of one for labels in it, if they hold boxes."""
+    """Returns the txt files of a folder, or of its label folder, if they hold boxes."""
     folders = [f for f in visible_folders(path) if f.name.lower() in LABEL_FOLDERS]
     for folder in (path, *folders):
         texts = [f for f in visible_files(folder, ".txt") if f.name not in NAME_FILES]
@@ -110,8 +115,8 @@ def _label_files(path):
 
 
 def any_folder_layout(path: Any) -> Layout | None:
-    """The first of the known layouts that a folder has, or None."""
-    partial = None  # the layout of a .data file whose list to train on names nothing
+    """Returns the first of the known layouts that a folder has, or None."""
+    partial = None  # layout of a .data file whose training list names no existing image
     for file in _data_files(path):
         layout = darknet_layout(file)
         if layout is not None and (_has_train(layout) or not _names_train(file)):
@@ -141,7 +146,7 @@ def any_folder_layout(path: Any) -> Layout | None:
 
 
 def _names_train(file):
-    """Whether a .data file names images to train on."""
+    """Returns whether a .data file names images to train on."""
     return any(role_of_split(key) == "train" for key in darknet_content(file))
 
 
@@ -150,7 +155,7 @@ def _has_train(layout):
 
 
 def _without_empty(layout):
-    """A layout without splits that have no image, if others have one."""
+    """Returns the layout without splits that have no image, if others have one."""
     if layout.label_files:
         return layout
     full = {s: p for s, p in layout.splits.items() if any(map(has_image, p))}
@@ -168,7 +173,7 @@ def _data_files(path):
 
 
 def _parts_layout(path):
-    """The layout of a folder of images and one of txt files, or None."""
+    """Returns the layout of a folder of images and a folder of txt files, or None."""
     folders = visible_folders(path)
     images = [f for f in folders if f.name.lower() in IMAGE_FOLDERS]
     labels = [f for f in folders if f.name.lower() in LABEL_FOLDERS]
@@ -176,7 +181,8 @@ def _parts_layout(path):
         labels = [folder for folder in labels if _has_labels(folder)]
     images = [f for f in images if has_image(f) or f.name == "images"]
     pairs, notes = {}, ()
-    if labels and not images:  # of any name, if their files have the same names
+    # Image folders of any name, if their files have the same names.
+    if labels and not images:
         labels = [folder for folder in labels if not _has_own_images(folder)]
         others = [folder for folder in folders if folder not in labels]
         counts = {
@@ -201,7 +207,7 @@ def _parts_layout(path):
     beside = [name for name in files if name.lower().endswith(IMAGE_SUFFIXES)]
     roles = {role_of_split(s) for n, s in splits.items() if has_image(folder / n)}
     if splits and (not beside or "train" in roles):
-        # Other folders beside those of splits are splits where they have labels.
+        # Other folders beside those of splits are splits too, if they have labels.
         others = [
             name
             for name in inner
@@ -233,18 +239,18 @@ def _note_of_beside(folder, images, splits):
 
 
 def _has_own_images(labels):
-    """Whether most txt files of a folder have their images beside them."""
+    """Returns whether most txt files of a folder have their images beside them."""
     return _flat_layout(labels) is not None and _share_with_image(labels) > 0.5
 
 
 def _share_with_image(folder):
-    """The share of the txt files in a folder that have an image of their name there."""
+    """Returns the share of a folder's txt files that have an image of the same name."""
     images, texts = _images_and_texts(folder)
     return len(images & texts) / max(len(texts), 1)
 
 
 def _images_and_texts(folder):
-    """The names of the images in a folder, and of its txt files, without suffixes."""
+    """Returns the stems of the images, and of the txt files, in a folder."""
     return _images_and_texts_of(names_in(folder)[1])
 
 
@@ -255,7 +261,7 @@ def _images_and_texts_of(names):
 
 
 def _count_pairs(images, labels):
-    """How many images of a folder have txt files of boxes at their place in another."""
+    """Returns how many images have a txt file of boxes in the corresponding folder."""
     count = 0
     for place, _, names in walk(images, depth=2):
         inner = place.parts[len(images.parts) :]
@@ -270,7 +276,7 @@ def _count_pairs(images, labels):
 
 
 def _split_names(names):
-    """What the splits of folders are called, by the names of the folders."""
+    """Returns a dict from the name of each folder to the name of its split."""
     splits = splits_in_names(names)
     short = {name: splits.get(name, name) for name in names}
     counts = collections.Counter(short.values())
@@ -278,7 +284,7 @@ def _split_names(names):
 
 
 def _split_layout(path):
-    """The layout of a folder for each split, each with images and labels, or None."""
+    """Returns the layout of one folder per split with images and labels, or None."""
     folders = split_folders(path).values()
     layouts = {
         folder: _parts_layout(folder)
@@ -304,7 +310,7 @@ def _split_layout(path):
 
 
 def _split_of_parts(folder):
-    """The layout of `train` beside `labels/train`, or None."""
+    """Returns the layout of `train` beside `labels/train`, or None."""
     for name in LABEL_FOLDERS[:2]:
         labels = folder.parent / name / folder.name
         if labels.is_dir() and _count_pairs(folder, labels):
@@ -313,9 +319,9 @@ def _split_of_parts(folder):
 
 
 def _parts_in_folders(folder):
-    """The layout of `train` with folders that have images and labels each, or None.
+    """Returns the layout of a split whose subfolders have images and labels, or None.
 
-    So are images of one class each, which share the numbers of the classes.
+    The subfolders may be of one class each, and share the numbers of the classes.
     """
     layouts = list(filter(None, map(_parts_layout, visible_folders(folder))))
     if not layouts or any(len(layout.splits) > 1 for layout in layouts):
@@ -326,23 +332,24 @@ def _parts_in_folders(folder):
 
 
 def _flat_layout(path):
-    """The layout of images with their txt files beside them, or None."""
+    """Returns the layout of images with their txt files beside them, or None."""
     texts = visible_files(path, ".txt")
     if not texts:
         return None
     names = names_in(path)[1]
     stems = {n.rpartition(".")[0] for n in names if n.lower().endswith(IMAGE_SUFFIXES)}
     files = [file for file in texts if file.stem in stems and file.suffix == ".txt"]
-    if not are_labels(files, least=0.5):  # a damaged one is told of later
+    if not are_labels(files, least=0.5):  # a damaged one is reported later
         return None
     return Layout(path, {reading.ONE_SPLIT: [path]}, is_flat=True)
 
 
 def _flat_folders_layout(path):
-    """The layout of several folders with images and their txt files each, or None.
+    """Returns the layout of several folders with images and txt files each, or None.
 
-    So are clips of a video, and images of one class each, which share the numbers of
-    the classes: no two of their lists of names say otherwise.
+    The folders may be the clips of a video, or images of one class each. They must
+    share the numbers of the classes: no two of their lists of names may contradict each
+    other.
     """
     folders = visible_folders(path)
     folders = [f for f in folders if f.name.lower() not in NO_DATA_FOLDERS]
@@ -365,9 +372,9 @@ def _note_of_unlabelled(path, folders, labelled):
 
 
 def _named_folders_layout(path):
-    """The layout of such folders where a list names their classes, or None.
+    """Returns the layout of flat folders whose classes are named by a list, or None.
 
-    Without one, the same number may be of another class in another folder.
+    Without a list, the same number may mean another class in another folder.
     """
     layout = _flat_folders_layout(path)
     if layout is None:
@@ -378,7 +385,7 @@ def _named_folders_layout(path):
 
 
 def _pair_layout(path):
-    """The layout of two folders whose files have the same names, or None."""
+    """Returns the layout of two folders whose files have the same names, or None."""
     counts = _count_all_pairs(visible_folders(path))
     if not counts:
         return None
@@ -388,7 +395,7 @@ def _pair_layout(path):
 
 
 def _count_all_pairs(folders):
-    """How many files of boxes each two folders have, one of them for its images."""
+    """Counts, for each pair of folders, the images of one with boxes in the other."""
     if not any(visible_files(folder, ".txt") for folder in folders):
         return {}
     names = {folder: _images_and_texts(folder) for folder in folders}
@@ -396,7 +403,8 @@ def _count_all_pairs(folders):
     for folder, labels in itertools.permutations(folders, 2):
         own, texts = names[labels]
         same = names[folder][0] & texts
-        if 2 * len(own & texts) > len(texts):  # of the images beside them
+        # The txt files are those of the images beside them.
+        if 2 * len(own & texts) > len(texts):
             continue
         if not 2 * len(same) > len(texts):
             continue
@@ -406,11 +414,11 @@ def _count_all_pairs(folders):
 
 
 def _largest_pair(counts):
-    """The folders of images and of txt files with most in common, and notes of others.
+    """Returns the pair of image folder and label folder with most files in common.
 
     Returns:
-        Dict of the one folder to the other; and a note of each pair of two more, and of
-        each other folder of images for the same txt files.
+        Dict from the image folder to the label folder; and a note for each pair of two
+        other folders, and for each other image folder with the same txt files.
     """
     pairs = dict([max(counts, key=counts.get)])
     used = {*pairs, *pairs.values()}
@@ -429,9 +437,9 @@ def _largest_pair(counts):
 
 
 def _inner_layout(path):
-    """The layout of images with their txt files in a folder among them, or None.
+    """Returns the layout of images with a folder of txt files among them, or None.
 
-    So does the OIDv4 ToolKit, for each class: `Apple/a.jpg`, `Apple/Label/a.txt`.
+    The OIDv4 ToolKit writes this for each class: `Apple/a.jpg`, `Apple/Label/a.txt`.
     """
     for place, folders, files in walk(path, depth=1):
         if not any(name.lower().endswith(IMAGE_SUFFIXES) for name in files):
@@ -443,10 +451,10 @@ def _inner_layout(path):
 
 
 def _with_inner_labels(path, place):
-    """The layout where a place has images and a folder of txt files among them.
+    """Returns the layout for a place that has images and a folder of txt files.
 
-    Where it is one folder of several, and no other has a txt file of an image, it is
-    the dataset, and the others have images of something else.
+    If it is one of several folders, and no other folder has a txt file for an image,
+    this folder is the dataset. The others then have images of something else.
     """
     others = [f for f in visible_folders(path) if f != place and has_image(f)]
     is_one = place != path and not visible_files(path, *IMAGE_SUFFIXES)
@@ -461,10 +469,11 @@ def _has_labels_below(folder):
 
 
 def _scattered_layout(path):
-    """The layout of txt files whose images have other folders, or None.
+    """Returns the layout of txt files whose images are in other folders, or None.
 
-    They are looked for in the whole dataset, by the name of the txt file: an export of
-    boxes alone beside the images, or images in folders of a kind of their own.
+    The images are looked for in the whole dataset, by the names of the txt files. The
+    boxes may be an export of their own beside the images, or the images may be in
+    folders arranged in another way.
     """
     root = current_root(path)
     folders = [f for f in visible_folders(path) if f.name.lower() in _BOXES_ALONE]
@@ -496,7 +505,7 @@ def _scattered_layout(path):
 
 
 def _has_labels(folder):
-    """Whether there are txt files of boxes in a folder or below it."""
+    """Returns whether there are txt files of boxes in a folder or below it."""
     for place, _, names in walk(folder, depth=2):
         if are_labels([place / name for name in names if name.endswith(".txt")]):
             return True

@@ -1,7 +1,8 @@
-"""Where a YOLO dataset has its images, txt files and class names.
+"""Finds where a YOLO dataset has its images, txt files and class names.
 
 People arrange these files in many ways: Ultralytics' `data.yaml`, darknet's `.data`
-file and lists, folders of images and labels, folders of splits, or all side by side.
+file and lists, folders of images and labels, folders of splits, or all files side by
+side.
 """
 
 from __future__ import annotations
@@ -21,9 +22,12 @@ def find_layout(path: Any) -> Layout:
     Args:
         path: a folder, a `data.yaml` or a darknet `.data` file.
 
+    Returns:
+        `Layout`.
+
     Raises:
-        FileNotFoundError: If it has no such dataset.
-        ValueError: If its `data.yaml` has no splits, or wrong `names`.
+        FileNotFoundError: If there is no such dataset.
+        ValueError: If its `data.yaml` has no splits, or invalid `names`.
     """
     path = path_of(path)
     if path.is_file():

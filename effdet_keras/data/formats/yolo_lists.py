@@ -1,4 +1,7 @@
-"""A YOLO dataset that lists of images describe: darknet's `.data` file and lists."""
+"""Finds the layout of a YOLO dataset from lists of images, or from a `.data` file.
+
+A `.data` file is darknet's description of a dataset.
+"""
 
 from __future__ import annotations
 
@@ -27,12 +30,16 @@ from effdet_keras.data.formats.yolo_places import (
 )
 from effdet_keras.data.formats.yolo_texts import is_list
 
-# `eval = coco` is the way to evaluate, and `backup` a folder of weights.
+# Other keys are no splits: `eval = coco` is the kind of evaluation, and `backup` is a
+# folder of weights.
 _DARKNET_SPLITS = ("train", "valid", "val", "test")
 
 
 def darknet_layout(file: Any) -> Layout | None:
-    """The layout of a file of lines `train = data/train.txt`, or None."""
+    """Returns the layout of a darknet file of lines `train = data/train.txt`, or None.
+
+    It is None if there are no images for any of its splits.
+    """
     content = darknet_content(file)
     bases = [file.parent, file.parent.parent, current_root(file)]
     bases = list(dict.fromkeys(b for b in bases if b is not None))
@@ -75,7 +82,12 @@ def darknet_layout(file: Any) -> Layout | None:
 
 
 def darknet_content(file: Any) -> dict[str, str]:
-    """What a .data file has, by its keys."""
+    """Returns the content of a .data file as a dict.
+
+    Args:
+        file: path of a file with lines `key = value`; lines that begin with `#` are
+            comments.
+    """
     content = {}
     for line in read_text(file).splitlines():
         key, is_pair, value = line.partition("=")
@@ -85,7 +97,7 @@ def darknet_content(file: Any) -> dict[str, str]:
 
 
 def _notes_of_more_lists(splits, file):
-    """Notes of lists beside those of a .data file, as of a test, that it lacks."""
+    """Returns notes of lists, such as one of test images, that a .data file lacks."""
     lists = [p for (p,) in splits.values() if p.suffix.lower() == ".txt"]
     used = {os.path.realpath(path) for path in lists}
     roles = set(map(role_of_split, splits))
@@ -103,9 +115,14 @@ def _notes_of_more_lists(splits, file):
 
 
 def notes_of_lost_lists(folder: Any, splits: Iterable[str]) -> list[tuple]:
-    """Notes of lists in a folder, or where the user looks, of which nothing is there.
+    """Returns notes of lists of images in a folder of which no image exists.
 
-    They matter where no split is theirs.
+    Lists in the folder that the user named count too. Lists are ignored if another
+    split has their role.
+
+    Args:
+        folder: folder of the dataset.
+        splits: names of the splits that were found.
     """
     roles = set(map(role_of_split, splits))
     folders = dict.fromkeys((folder, current_root(folder) or folder))
@@ -123,14 +140,14 @@ def notes_of_lost_lists(folder: Any, splits: Iterable[str]) -> list[tuple]:
 
 
 def list_layout(path: Any) -> Layout | None:
-    """The layout of lists such as train.txt and val.txt beside the images, or None."""
+    """Returns the layout of lists such as train.txt beside the images, or None."""
     splits = {split: [file] for split, file in _split_lists(path).items()}
     layout = Layout(path, splits)
     return layout if splits and has_labels(layout) else None
 
 
 def _split_lists(folder):
-    """The lists of images in a folder that are called after splits, by the split."""
+    """Returns the lists of images in a folder that are named after splits, by split."""
     splits = {}
     for file in visible_files(folder, ".txt"):
         split = split_in_name(file.stem)

@@ -1,4 +1,4 @@
-"""The names of the classes of a YOLO dataset, where tools put them."""
+"""Finds the class names of a YOLO dataset in the files where tools put them."""
 
 from __future__ import annotations
 
@@ -27,9 +27,10 @@ from effdet_keras.data.formats.yolo_texts import NAME_FILES, is_label_file
 from effdet_keras.errors import InvalidValueError
 from effdet_keras.images import IMAGE_SUFFIXES
 
-_LABELME = "__ignore__"  # first in LabelMe's labels.txt, whose numbers YOLO has not
-_TEXTS = (".txt", ".names", ".labels")  # of lists of names, one in each line
-_MIN_ASCII = 3  # ASCII characters for each other letter, at least
+# First line of LabelMe's labels.txt; YOLO does not use its numbers.
+_LABELME = "__ignore__"
+_TEXTS = (".txt", ".names", ".labels")  # suffixes of lists with one name per line
+_MIN_ASCII = 3  # least number of ASCII characters per other letter
 _WINDOWS = "cp1252"  # the encoding of Western Europe
 _NAME_FOLDERS = (
     "",
@@ -44,7 +45,19 @@ _NAME_FOLDERS = (
 
 
 def names_of_yaml(content: dict, file: Any) -> tuple[str, ...]:
-    """The `names` of a data.yaml, a list, or a dict by number; empty without any."""
+    """Returns the `names` of a data.yaml, or an empty tuple if it has none.
+
+    Args:
+        content: content of the file. `names` is a list, or a dict by number from 0.
+        file: path of the file, for the error.
+
+    Raises:
+        ValueError: If `names` is neither.
+
+    Example:
+        >>> names_of_yaml({"names": {1: "dog", 0: "cat"}}, "data.yaml")
+        ('cat', 'dog')
+    """
     names = content.get("names")
     if names is None:
         return ()
@@ -62,13 +75,13 @@ def names_of_yaml(content: dict, file: Any) -> tuple[str, ...]:
 
 
 class FoundNames(NamedTuple):
-    """The names of the classes of a dataset, as files have them.
+    """The class names of a dataset, as found in files.
 
     Attributes:
-        names: the names; empty where no file has them.
+        names: the names; empty if no file has them.
         file: the file that has them, or None.
-        names_of: those of each split, where the splits have lists that differ.
-        notes: as those of `Layout`.
+        names_of: the names of each split, if the lists of the splits differ.
+        notes: see the notes of `Layout`.
     """
 
     names: tuple[str, ...] = ()
@@ -83,12 +96,12 @@ def names_of_layout(
     splits: dict[str, list],
     pairs: Mapping[Any, Any],
 ) -> FoundNames:
-    """The names of the classes of a layout.
+    """Returns the class names of a layout.
 
     Args:
-        places, folder: as for `find_names`.
+        places, folder: see `find_names`.
         splits: the places of the images of each split.
-        pairs: as `label_folders` of `Layout`.
+        pairs: see `label_folders` of `Layout`.
 
     Raises:
         ValueError: If folders of one split have lists that differ.
@@ -100,7 +113,7 @@ def names_of_layout(
     notes += _note_of_encoding(file)
     own = _own_folders(splits, pairs)
     if all(file.parent not in f for places in own.values() for f in places):
-        return FoundNames(names, file, {}, notes)  # a list of all splits
+        return FoundNames(names, file, {}, notes)  # one list for all splits
     lists = {split: _first_lists(places) for split, places in own.items()}
     found = [item for own in lists.values() for item in own]
     if go_together([names for names, _ in found]):
@@ -129,7 +142,7 @@ def names_of_layout(
 
 
 def _own_folders(splits, pairs):
-    """For each split and place of it the folders near that no other split has."""
+    """Returns, for each split and place, the nearby folders that no other split has."""
     near = {
         split: [label_places([place], pairs) for place in places_of({split: places})]
         for split, places in splits.items()
@@ -144,7 +157,7 @@ def _own_folders(splits, pairs):
 
 
 def _first_lists(places):
-    """The first list of class names of each place, and its file, where it has one."""
+    """Returns the first list of class names of each place, with its file."""
     lists = [
         next((found for folder in folders for found in lists_in(folder)), None)
         for folders in places
@@ -153,7 +166,7 @@ def _first_lists(places):
 
 
 def _that_differ(lists):
-    """Two of several pairs of names and a file whose names do not go together."""
+    """Returns the first two pairs `(names, file)` whose names contradict each other."""
     return next(
         pair
         for pair in itertools.combinations(lists, 2)
@@ -162,7 +175,7 @@ def _that_differ(lists):
 
 
 def _note_of_encoding(file):
-    """Notes, one or none, that the encoding of a list of names is only likely."""
+    """Returns a note if the encoding of a list of names is only a guess."""
     if file.suffix.lower() not in _TEXTS or not _text_of(file)[1]:
         return []
     detail = (
@@ -173,14 +186,14 @@ def _note_of_encoding(file):
 
 
 def _note_of_beyond(file, folder):
-    """Notes, one or none, that a list of names lies outside what the user named."""
+    """Returns a note if a list of names is outside the folder that the user named."""
     root = current_root(folder)
     if is_remote(file) or root is None or root in file.absolute().parents:
         return []
     if file.parent.absolute() != folder.absolute().parent:
-        return []  # of the folder of txt files
+        return []  # the list of the folder of txt files
     if role_of_split(folder.name) or folder.name.lower() in IMAGE_FOLDERS:
-        return []  # of which the folder around is the dataset
+        return []  # here the folder around it is the dataset
     detail = (
         f"the names of the classes are those of {str(file)!r}, outside of "
         f"{str(root)!r}. If these are of another dataset, pass `class_names`, or write "
@@ -190,12 +203,13 @@ def _note_of_beyond(file, folder):
 
 
 def _note_of_other_names(names, file, folder):
-    """Notes, one or none, that a list in the folder of another has other names.
+    """Returns a note if another list in the same folder has other names.
 
-    A longer one may be that of a model that the detector began with, such as COCO's.
+    A longer list does not count: it may belong to a model that the training began with,
+    such as COCO's names.
     """
     if is_remote(file) or file.parent.absolute() in folder.absolute().parents:
-        return []  # above the dataset, where lists of others may lie
+        return []  # above the dataset there may be lists of other datasets
 
     def folded(names):
         return tuple(re.sub(r"[\s_-]+", " ", name).casefold() for name in names)
@@ -215,12 +229,13 @@ def _note_of_other_names(names, file, folder):
 
 
 def find_names(places: Iterable[Any], folder: Any) -> tuple[tuple[str, ...], Any]:
-    """The names of the classes from the first list of them that is found.
+    """Returns the class names in the first list of names that is found.
 
     Args:
         places: folders of the dataset, most likely first.
-        folder: the folder of the dataset: the folders around it, up to what the user
-            named, may have the list as well; and at last the one around that.
+        folder: folder of the dataset. The folders around it, up to the one that the
+            user named, may have the list too, and so may the one around that, which is
+            tried last.
 
     Returns:
         The names, and the file that has them; or an empty tuple and None.
@@ -232,35 +247,37 @@ def find_names(places: Iterable[Any], folder: Any) -> tuple[tuple[str, ...], Any
     folders = [base / name for base in (folder, *around) for name in _NAME_FOLDERS]
     folders = [p for p in (*places, *folders) if p != folder.parent or p in around]
     folders = list(dict.fromkeys(folders))
-    # A `coco.names` of a model may lie in the folder of the dataset.
+    # Files with other names come later: a `coco.names` in the folder may be that of a
+    # model.
     lists = itertools.chain(
         *(_usual_lists_in(place, NAME_FILES) for place in folders),
         *map(_other_lists_in, folders),
-        _usual_lists_in(folder.parent, NAME_FILES[:2]),  # beyond the dataset
+        _usual_lists_in(folder.parent, NAME_FILES[:2]),  # outside of the dataset
     )
     return next(lists, ((), None))
 
 
 def longer_list(folders: Iterable[Any], layout: Layout, number: float) -> Any:
-    """A file near folders of images that names the class of a number; or None."""
+    """Returns a file near folders of images that names a number's class, or None."""
     places = label_places(folders, layout.label_folders)
     lists = itertools.chain(*map(lists_in, places))
     return next((file for names, file in lists if len(names) > number), None)
 
 
-_MAX_MORE = 100  # names than classes that have boxes
+# A list of names may have so many more names than there are classes with boxes.
+_MAX_MORE = 100
 _MAY_NAME = re.compile(r"class|name|categor", re.IGNORECASE)
 
 
 def lists_that_may_name(folders: Iterable[Any], count: int) -> list[Any]:
-    """The txt files that may have names of so many classes, by their own name."""
+    """Returns the txt files whose own name says that they may hold `count` names."""
     found = []
     for file in (f for folder in folders for f in visible_files(folder, ".txt")):
         if not _MAY_NAME.search(file.stem) or is_label_file(file):
             continue
         try:
             lines = list(filter(None, map(str.strip, _text_of(file)[0].splitlines())))
-        except (ValueError, OSError):  # of another encoding, or a link to nowhere
+        except (ValueError, OSError):  # another encoding, or a broken link
             continue
         is_likely = count <= len(lines) <= count + _MAX_MORE
         if is_likely and not any(map(_is_no_name, lines)):
@@ -269,13 +286,16 @@ def lists_that_may_name(folders: Iterable[Any], count: int) -> list[Any]:
 
 
 def lists_in(folder: Any) -> Iterator[tuple[tuple[str, ...], Any]]:
-    """The names of each list of classes in a folder, and its file, likeliest first."""
+    """Yields the names in each list of classes in a folder, and its file.
+
+    The most likely list comes first.
+    """
     yield from _usual_lists_in(folder, NAME_FILES)
     yield from _other_lists_in(folder)
 
 
 def _usual_lists_in(folder, file_names):
-    """As `lists_in`, of files that have one of these names."""
+    """Yields the items of `lists_in` whose files have one of these names."""
     for name in file_names:
         file = folder / name
         if file.is_file() and (names := names_in_file(file)):
@@ -283,11 +303,11 @@ def _usual_lists_in(folder, file_names):
 
 
 def _other_lists_in(folder):
-    """As `lists_in`, of files whose names only tell what kind they are."""
+    """Yields the items of `lists_in` whose files are known only by their suffix."""
     for file in visible_files(folder, ".names", ".labels", ".pbtxt"):
         if names := names_in_file(file):
             yield names, file
-    known = []  # datasets that a program can download, whose names are seldom meant
+    known = []  # downloadable datasets of a program; their names are seldom meant
     for file in visible_files(folder, ".yaml", ".yml"):
         names, is_known = _names_in_yaml(file)
         if names and is_known:
@@ -298,16 +318,20 @@ def _other_lists_in(folder):
 
 
 def go_together(lists: Iterable[Sequence[str]]) -> bool:
-    """Whether a number has the same name in all lists that have it.
+    """Returns whether no number has two different names in some lists.
 
     LabelImg writes a list into each folder, which grows with the classes used there.
+
+    Example:
+        >>> go_together([["cat"], ["cat", "dog"]]), go_together([["cat"], ["dog"]])
+        (True, False)
     """
     longest = max(lists, key=len, default=())
     return all(names == longest[: len(names)] for names in lists)
 
 
 def _names_in_yaml(file):
-    """The names in a yaml file, and whether it says where to download its images."""
+    """Returns the names in a yaml file, and whether it has a download address."""
     try:
         content = load_yaml(read_text(file))
         is_dict = isinstance(content, dict)
@@ -318,13 +342,13 @@ def _names_in_yaml(file):
 
 
 def names_in_file(file: Any) -> tuple[str, ...]:
-    """The names of classes in a file, by number from 0; empty if it holds others."""
+    """Returns the class names in a file, by number from 0, or an empty tuple."""
     if file.suffix.lower() == ".json":
         return _names_in_notes(file)
     if file.suffix.lower() == ".pbtxt":
         names = read_label_map(file)
         return tuple(names[i] for i in sorted(names)) if _are_counted(names) else ()
-    # Blank lines inside stay: without them the labels would be shifted.
+    # Blank lines between names are kept: without them, the labels would be shifted.
     lines = [line.strip() for line in _text_of(file)[0].rstrip().splitlines()]
     if file.name == "labels.txt" and lines[:1] == [_LABELME]:
         return ()
@@ -335,9 +359,9 @@ def names_in_file(file: Any) -> tuple[str, ...]:
 
 
 def _text_of(file):
-    """The text of a list of names, and whether its encoding is only likely.
+    """Returns the text of a list of names, and whether its encoding is only a guess.
 
-    Older programs for Windows write that of the machine's language.
+    Older programs for Windows write the encoding of the system's language.
     """
     try:
         return read_text(file), False
@@ -346,7 +370,8 @@ def _text_of(file):
         with contextlib.suppress(UnicodeDecodeError):
             text = data.decode(_WINDOWS)
             others = [c for c in text if not c.isascii()]
-            # Other alphabets become letters with accents alone, or signs.
+            # Text of another alphabet would decode to nothing but accented letters, or
+            # to signs.
             if all(map(str.isalpha, others)) and _MIN_ASCII * len(others) < len(text):
                 return text, True
         raise
@@ -361,7 +386,7 @@ def _is_no_name(line):
 
 
 def _names_in_notes(file):
-    """The `categories` of the `notes.json` of Label Studio's YOLO export."""
+    """Returns the `categories` in the `notes.json` of Label Studio's YOLO export."""
     try:
         content = json.loads(read_text(file))
         pairs = {item["id"]: str(item["name"]) for item in content["categories"]}

@@ -1,4 +1,4 @@
-"""The parts of a YOLO dataset on disk: its `Layout`, folders of images and labels."""
+"""The `Layout` of a YOLO dataset on disk, and its folders of images and labels."""
 
 from __future__ import annotations
 
@@ -33,27 +33,30 @@ LABEL_FOLDERS = (
 
 
 class MissingFolderError(FileNotFoundError):
-    """A `data.yaml` names folders that are not there: it is YOLO, but not whole."""
+    """Raised if folders of a dataset in YOLO's format do not exist.
+
+    They are named in a `data.yaml`, for example: the format is YOLO's, but the dataset
+    is incomplete.
+    """
 
 
 class Layout(NamedTuple):
-    """A YOLO dataset on disk.
+    """Where a YOLO dataset has its images, labels and class names on disk.
 
     Attributes:
         folder: its folder.
-        splits: for each split its places: folders, lists of images, or, where it is not
-            there, the text that names it.
-        names: the names of the classes, or empty where no file has them.
+        splits: dict from split to its places: folders, lists of images, images, or, for
+            a place that does not exist, the text that names it.
+        names: names of the classes; empty if no file has them.
         yaml: path of its `data.yaml`, or None.
-        names_file: path of the file that has the names, or None.
         notes: `(kind, file, detail)` of what the user should know.
-        label_folders: the folder of the txt files, by that of the images, where no
-            rule tells it.
+        label_folders: dict from a folder of images to its folder of txt files, if no
+            rule leads from one to the other.
         is_flat: whether images and txt files lie side by side.
-        label_files: the txt file of each image, where the places of the splits are
-            images, found by the names of txt files.
-        names_of: the names of the classes of each split, where the splits have lists
-            that differ.
+        label_files: dict from image to txt file, if the places of the splits are images
+            that were found by the names of txt files.
+        names_of: class names of each split, if the lists of the splits differ.
+        names_file: path of the file that has the names, or None.
     """
 
     folder: Any
@@ -90,12 +93,12 @@ def raise_missing(
 
 
 def is_missing(layout: Layout, split: str) -> bool:
-    """Whether a place of a split is a text, of which nothing is there."""
+    """Returns whether a place of a split does not exist, and is a text."""
     return any(isinstance(place, str) for place in layout.splits[split])
 
 
 def has_image(place: Any) -> bool:
-    """Whether there is an image in a folder, or a line in a list; or it is an image."""
+    """Returns whether a path is an image, a folder with one, or a list with a line."""
     if place.name.lower().endswith(IMAGE_SUFFIXES):
         return True
     if not place.is_dir():
@@ -112,7 +115,7 @@ def places_of(splits: dict[str, list]) -> list[Any]:
 
 
 def resolves(place: Any, bases: Sequence[Any]) -> bool:
-    """Whether one of the first images of a list is there, or a folder has one."""
+    """Returns whether one of a list's first images exists, or a folder has an image."""
     if place.is_dir():
         return has_image(place)
     lines = lines_of(place)[:5]
@@ -123,13 +126,20 @@ def resolves(place: Any, bases: Sequence[Any]) -> bool:
 
 
 def listed(file: Any, bases: Sequence[Any], lines: Sequence[str]) -> list[Any]:
-    """The path of each line of a list, or None where nothing is there."""
+    """Returns the path of each line in a list of images, or None if it does not exist.
+
+    Args:
+        file: path of the list.
+        bases: folders that the lines may be relative to, besides that of the list.
+        lines: lines of the list: paths, perhaps of another machine. Then the longest
+            ending of the path that exists in a base is used.
+    """
     bases = list(dict.fromkeys((file.parent, *bases)))
     found, last = [], None
     for line in lines:
         there = next((b / line for b in bases if (b / line).is_file()), None)
         parts = path_parts(line)
-        if there is None and last is not None:  # as with the line before
+        if there is None and last is not None:  # try what worked for an earlier line
             place = last[0] / "/".join(parts[last[1] :])
             there = place if parts[last[1] :] and place.is_file() else None
         if there is None:
@@ -146,11 +156,17 @@ def listed(file: Any, bases: Sequence[Any], lines: Sequence[str]) -> list[Any]:
 
 
 def label_folders_of(folder: Any, pairs: Mapping[Any, Any]) -> list[tuple[Any, bool]]:
-    """Where the txt files of the images of a folder may be, most likely first.
+    """Returns the folders that may have the txt files of a folder's images.
+
+    The most likely folder comes first.
+
+    Args:
+        folder: folder of images.
+        pairs: see `label_folders` of `Layout`.
 
     Returns:
-        Pairs of a folder that is there and a bool, whether it has txt files of the
-        images of this folder alone. The last one is the folder itself.
+        List of pairs of an existing folder and a bool: whether its txt files belong
+        only to the images of this folder. The last item is the folder itself.
     """
     found = []
     for images, labels in pairs.items():
@@ -158,7 +174,8 @@ def label_folders_of(folder: Any, pairs: Mapping[Any, Any]) -> list[tuple[Any, b
         if folder.parts[: len(images.parts)] == images.parts:
             found.append((labels / "/".join(inner), True))
     parts = folder.parts
-    for i in reversed(range(is_remote(folder), len(parts))):  # without the host
+    # Without the host of an address.
+    for i in reversed(range(is_remote(folder), len(parts))):
         swapped = _swapped_names(parts[i])
         is_split = i == len(parts) - 1 and role_of_split(parts[i]) is not None
         if not swapped and not is_split:
@@ -170,13 +187,16 @@ def label_folders_of(folder: Any, pairs: Mapping[Any, Any]) -> list[tuple[Any, b
                 continue
             place = _path_from(folder, (*parts[:i], name, *inner))
             if place.is_dir():
-                nested = place / name  # as an archive of this name was unpacked in it
+                # An archive of this name was unpacked into the folder.
+                nested = place / name
                 is_nested = nested.is_dir() and not _has_texts(place)
                 found.append((nested if is_nested else place, True))
             elif swapped and rest and (base / name / _CVAT).is_dir():
-                found.append((base / name / _CVAT, False))  # as it was unpacked there
+                # An export was unpacked there.
+                found.append((base / name / _CVAT, False))
             elif swapped and rest and _has_texts(base / name):
-                found.append((base / name, False))  # one folder for all
+                # One folder has the txt files of all images.
+                found.append((base / name, False))
         if found:
             break
     inner = [
@@ -187,11 +207,14 @@ def label_folders_of(folder: Any, pairs: Mapping[Any, Any]) -> list[tuple[Any, b
 
 
 def _swapped_names(name):
-    """The names that the folder of the labels may have beside one of images."""
+    """Returns possible names of the label folder that belongs to a folder of images.
+
+    It is empty if the name is not that of a folder of images.
+    """
     lower = name.lower()
     if lower in IMAGE_FOLDERS:
         return LABEL_FOLDERS
-    words = re.split(r"([_\-. ])", lower)  # train_images: train_labels
+    words = re.split(r"([_\-. ])", lower)  # train_images -> train_labels
     if not any(word in IMAGE_FOLDERS for word in words):
         return ()
     return tuple(
@@ -201,7 +224,7 @@ def _swapped_names(name):
 
 
 def _folder_names(base):
-    """The names of the folders in a folder, those most usual for labels first."""
+    """Returns the names of the folders in a folder, usual label folders first."""
     try:
         names = names_in(base)[0]
     except OSError:
@@ -214,7 +237,7 @@ def _rank(name):
 
 
 def _has_texts(folder):
-    """Whether a folder has txt files, besides a list of class names."""
+    """Returns whether a folder has txt files other than a list of class names."""
     names = map(str.lower, names_in(folder)[1])
     return any(n.endswith(".txt") and n not in NAME_FILES for n in names)
 
@@ -224,12 +247,18 @@ def _path_from(path, parts):
 
 
 def label_places(images: Any, pairs: Mapping[Any, Any]) -> list[Any]:
-    """The folders of some places of images, after those of their txt files."""
+    """Returns the folders of some places, preceded by the folders of their txt files.
+
+    Args:
+        images: folders of images, or lists of images.
+        pairs: see `label_folders` of `Layout`.
+    """
     places = []
     for place in images:
         folder = place if place.is_dir() else place.parent
         labels = [p for p, _ in label_folders_of(folder, pairs) if p != folder]
-        # A list beside images whose txt files are elsewhere may be left from a tool.
+        # If the txt files are elsewhere, a list of names beside the images may be left
+        # over from a tool.
         own = [folder.parent, folder] if labels else [folder, folder.parent]
         places += [*labels, *own]
     return list(dict.fromkeys(places))

@@ -1,4 +1,4 @@
-"""The rows of YOLO's txt files: boxes, outlines, key points, and oriented boxes."""
+"""Reads rows of YOLO's txt files: boxes, outlines, key points, oriented boxes."""
 
 from __future__ import annotations
 
@@ -19,23 +19,40 @@ from effdet_keras.data.problems import Problems
 
 @dataclasses.dataclass(slots=True, eq=False)
 class LabelTable:
-    """What the txt file of an image says."""
+    """The boxes and classes in the txt file of an image."""
 
-    boxes: Any  # [n, 4]: left, top, width, height
-    classes: list  # of each box: a number as float; a name in files that have these
-    is_crowd: list | None = None  # objects that DOTA calls difficult
-    normalized_coordinates: bool = True  # fractions of the image, or else pixels
+    boxes: Any  # [n, 4]: left, top, width, height, in fractions or pixels
+    classes: list  # class of each box: a number as float, or a name
+    # Whether each box is of an object that DOTA calls difficult.
+    is_crowd: list | None = None
+    # Whether boxes are fractions of the image, not pixels.
+    normalized_coordinates: bool = True
 
 
 class KeyPointShape(NamedTuple):
-    """`kpt_shape` of a data.yaml: how many key points, of two or three numbers each."""
+    """The `kpt_shape` of a data.yaml: number of key points, and numbers in each.
+
+    A key point has two or three numbers.
+    """
 
     count: int
     size: int
 
 
 def key_point_shape(content: dict, source: Any) -> KeyPointShape | None:
-    """The `kpt_shape` of the content of a data.yaml; None where it has none."""
+    """Returns the `kpt_shape` in the content of a data.yaml, or None.
+
+    Args:
+        content: content of the file.
+        source: path of the file, for the error.
+
+    Raises:
+        ValueError: If it is not two whole numbers above 0, the second 2 or 3.
+
+    Example:
+        >>> key_point_shape({"kpt_shape": [17, 3]}, "data.yaml")
+        KeyPointShape(count=17, size=3)
+    """
     value = content.get("kpt_shape")
     if value is None:
         return None
@@ -56,15 +73,23 @@ def key_point_shape(content: dict, source: Any) -> KeyPointShape | None:
 def read_label_tables(
     files: Sequence[Any], key_points: KeyPointShape | None, problems: Problems
 ) -> list[LabelTable | None]:
-    """Reads the txt files of a split; None stands for a file that is not text.
+    """Reads the txt files of a split.
 
-    Several tools write rows of more than five numbers. What such a row means is decided
-    for a whole file, and where the file leaves it open, by the other files.
+    Several tools write rows of more than five numbers. What such rows mean is decided
+    for a whole file, and, if the file does not show it, by the other files.
+
+    Args:
+        files: paths of the txt files. A file that does not exist has no boxes.
+        key_points: the `KeyPointShape` of the dataset, or None.
+        problems: `Problems` to add to.
+
+    Returns:
+        List of a `LabelTable` for each file, or None for a file that is not text.
     """
     texts = for_each(lambda file: _read_file(file, problems), files)
     plain = [None if text is None else _read_plain(text) for text in texts]
     others = [t for t, table in zip(texts, plain) if t is not None and table is None]
-    if any(map(is_counted, others)):  # where a 0 alone is the number of boxes
+    if any(map(is_counted, others)):  # then a single 0 in a file is its number of boxes
         texts = [t if t is None or t.strip() != "0" else "" for t in texts]
         plain = [None if text is None else _read_plain(text) for text in texts]
     rows = [
@@ -91,10 +116,10 @@ def _read_file(path, problems):
 
 
 def _read_plain(text):
-    """The `LabelTable` of a file of right boxes alone, as most are; else None.
+    """Returns the `LabelTable` of a file that has only valid boxes, else None.
 
-    With the general functions alone a dataset of 60,000 such files takes 8.6 s of
-    processor time to read, with this one 5.6 s.
+    Most files are like this. To read a dataset of 60,000 such files takes 8.6 s of
+    processor time with the general functions alone, and 5.6 s with this one.
     """
     boxes, classes, limit = [], [], reading.MAX_FRACTION
     for line in text.splitlines():
@@ -124,7 +149,7 @@ class _Row(NamedTuple):
 
 
 def _parse_rows(text):
-    """The rows of a file; None for one of another format, see `_reader_of`."""
+    """Returns the rows of a file; None if it has another format, see `_reader_of`."""
     if is_of_another_format(text):
         return None
     rows = []
@@ -140,7 +165,7 @@ def _parse_rows(text):
 
 
 def _read_table(path, text, rows, patterns, notes, problems):
-    """The `LabelTable` of one file."""
+    """Returns the `LabelTable` of one file."""
     if rows is None:
         return _reader_of(text)(path, text, notes, problems)
     six_is_outline = patterns.six_is_outline(rows)
@@ -158,28 +183,29 @@ def _read_table(path, text, rows, patterns, notes, problems):
     return LabelTable(boxes, classes)
 
 
-# --- What the numbers of a row mean.
+# --- The meaning of the numbers in a row.
 
-_BOX = 4  # numbers of a box
-_TRIANGLE = 6  # numbers of the shortest outline; or box, confidence and track id
-_CORNERS = 8  # numbers of an oriented box
-_MIN_ROWS = 2  # fewer do not show that all rows could be key points
-_VISIBILITY = (0.0, 1.0, 2.0)  # not labelled, hidden, visible: of a key point
+_BOX = 4  # how many numbers a box has
+# Numbers in the shortest outline, or in a box, a confidence and a track id.
+_TRIANGLE = 6
+_CORNERS = 8  # how many numbers an oriented box has
+_MIN_ROWS = 2  # fewer rows do not show whether all of them could have key points
+_VISIBILITY = (0.0, 1.0, 2.0)  # of a key point: not labelled, hidden, visible
 
 
 @dataclasses.dataclass(frozen=True)
 class _RowPatterns:
-    """What holds for all txt files of a split."""
+    """What holds for the rows of all txt files of a split."""
 
     key_points: KeyPointShape | None
-    has_visibility: bool  # rows are box and key points, although nothing says so
-    may_be_pose: bool  # each row could be box and key points as well as an outline
-    has_outlines: bool  # some row can be nothing but an outline
+    has_visibility: bool  # all rows are a box and key points, without `kpt_shape`
+    may_be_pose: bool  # all rows could be a box and key points, or an outline
+    has_outlines: bool  # some rows can only be outlines
     outline_lengths: frozenset  # how many numbers the outlines have
 
     @classmethod
     def of(cls, files, key_points, has_boxes):
-        """Of the rows of files; `has_boxes` says that other files have boxes alone."""
+        """Finds the patterns; `has_boxes` says whether other files have only boxes."""
         files = (rows for rows in files if rows is not None)
         rows = [row.values[1:] for row in itertools.chain(*files) if row.values]
         lengths = frozenset(map(len, rows)) | ({_BOX} if has_boxes else set())
@@ -198,10 +224,11 @@ class _RowPatterns:
         return cls(key_points, has_visibility, may_be_pose, has_outlines, long)
 
     def six_is_outline(self, rows):
-        """Whether six numbers after the class are three points in the rows of a file.
+        """Returns whether six numbers after the class are three points, in a file.
 
-        Or else they are a box, a confidence and a track id, which is a whole number. A
-        point can lie on the border of the image, at 0 or 1; these two say nothing.
+        Otherwise they are a box, a confidence and a track id, which is a whole number.
+        A point on the border of the image has coordinates 0 or 1, so these two numbers
+        do not decide it.
         """
         six = [row.values[1:] for row in rows if row.values and len(row.values) == 7]
         if not all(map(_has_id, six)):
@@ -212,12 +239,12 @@ class _RowPatterns:
 
 
 def _has_id(row):
-    """Whether one of the two numbers behind a box is a whole one, as a track id is."""
+    """Returns whether one of the two numbers behind a box is whole, like a track id."""
     return row[_BOX].is_integer() or row[_BOX + 1].is_integer()
 
 
 def _has_visibility(row):
-    """Whether numbers are those of a box and of key points with their visibility."""
+    """Returns whether a row is a box and key points with their visibility."""
     length = len(row) - _BOX
     return (
         length >= 3
@@ -228,9 +255,9 @@ def _has_visibility(row):
 
 
 def _has_points_in_box(row):
-    """Whether the numbers behind the first four are points in the box that these are.
+    """Returns whether the numbers behind the first four are points in that box.
 
-    It is hardly ever so for an outline. A point at 0, 0 is one that is not labelled.
+    This hardly ever holds for an outline. A point at 0, 0 is one that is not labelled.
     """
     if not _is_box_inside(row):
         return False
@@ -243,14 +270,14 @@ def _has_points_in_box(row):
 
 
 def _is_box_inside(row):
-    """Whether the first four numbers are a box inside of its image, by fractions."""
+    """Returns whether the first four numbers are a box inside its image."""
     x, y, width, height = row[:_BOX]
     ends = (x - width / 2, y - height / 2, x + width / 2, y + height / 2)
     return all(-0.01 <= end <= 1.01 for end in ends)
 
 
 def _read_row(values, patterns, six_is_outline):
-    """`(class, box, note or None)` of a row, or what is wrong with it."""
+    """Returns `(class, box, note or None)` of a row, or a text if the row is wrong."""
     if values is None:
         return "numbers are expected"
     label, *values = values
@@ -304,17 +331,19 @@ def _is_confidence_or_id(number):
 
 
 def _hull(values):
-    """The box around points: left, top, width, height."""
+    """Returns the upright box around points: left, top, width, height."""
     xs, ys = values[::2], values[1::2]
     left, top = min(xs), min(ys)
     return left, top, max(xs) - left, max(ys) - top
 
 
-# --- Formats of other tools in a txt file for each image.
+# --- Formats of other tools that also have one txt file per image.
 
 
 def is_of_another_format(text: str) -> bool:
-    """Whether a file has boxes in the format of DOTA, OIDv4 or BBox-Label-Tool.
+    """Returns whether a txt file has boxes in the format of another tool than YOLO.
+
+    These are DOTA's, OIDv4's and BBox-Label-Tool's formats.
 
     Example:
         >>> is_of_another_format("cat 0.5 0.5 0.2 0.2")
@@ -326,7 +355,7 @@ def is_of_another_format(text: str) -> bool:
 
 
 def _reader_of(text):
-    """The function that reads a file of another format than YOLO's own, or None."""
+    """Returns the function that reads a file of another tool's format, or None."""
     if is_counted(text):
         return _read_counted
     if is_named(text):
@@ -335,13 +364,13 @@ def _reader_of(text):
 
 
 # --- DOTA's format, which Roboflow calls "Oriented Bounding Boxes": the four corners of
-# a box in pixels, the name of its class, and 1 where it is difficult.
+# a box in pixels, the name of its class, and 1 if the object is difficult.
 
 _HEADERS = ("imagesource:", "gsd:")
 
 
 def is_dota(text: str) -> bool:
-    """Whether the first row of a file is one of DOTA's format, or its header.
+    """Returns whether the first row of a file is in DOTA's format, or is its header.
 
     Example:
         >>> is_dota("4 6 30 6 30 40 4 40 ship 0"), is_dota("0 0.5 0.5 0.2 0.2")
@@ -356,7 +385,7 @@ def is_dota(text: str) -> bool:
 
 
 def _read_dota(path, text, notes, problems):
-    """The `LabelTable` of a file in DOTA's format."""
+    """Returns the `LabelTable` of a file in DOTA's format."""
     lines = [(i, line) for i, line in enumerate(text.splitlines(), 1) if line.strip()]
     table = LabelTable([], [], [], normalized_coordinates=False)
     for number, line in lines:
@@ -376,12 +405,12 @@ def _read_dota(path, text, notes, problems):
     return table
 
 
-# --- Rows with the name of a class: "cat 0.5 0.5 0.2 0.2", or as the OIDv4 ToolKit
-# writes them, "Alarm clock 226.5 168.0 504.2 359.1", which are corners in pixels.
+# --- Rows with the name of a class: "cat 0.5 0.5 0.2 0.2", or "Alarm clock 226.5 168.0
+# 504.2 359.1" of the OIDv4 ToolKit, whose numbers are corners in pixels.
 
 
 def is_named(text: str) -> bool:
-    """Whether the first row of a file is the name of a class and four numbers.
+    """Returns whether the first row of a file is a class name and four numbers.
 
     Example:
         >>> is_named("Alarm clock 226.5 168.0 504.2 359.1"), is_named("0 1 1 1 1")
@@ -392,10 +421,10 @@ def is_named(text: str) -> bool:
 
 
 def _named_row(words):
-    """The name and the four numbers of a row, or None."""
+    """Returns the name and the four numbers in a row, or None."""
     names, numbers = words[:-_BOX], [_number(word) for word in words[-_BOX:]]
     is_name = any(_number(word) is None for word in names[-1:])
-    # Words and digits of any kind, such as number plates, are no boxes.
+    # Texts with words and digits of other scripts, such as number plates, are no boxes.
     if not is_name or None in numbers or not "".join(words[-_BOX:]).isascii():
         return None
     are_pixels = max(numbers) > reading.MAX_FRACTION
@@ -404,7 +433,7 @@ def _named_row(words):
 
 
 def _read_named(path, text, notes, problems):
-    """The `LabelTable` of a file with the names of the classes in its rows."""
+    """Returns the `LabelTable` of a file that has class names in its rows."""
     lines = [(i, line) for i, line in enumerate(text.splitlines(), 1) if line.strip()]
     rows = [_named_row(line.split()) for _, line in lines]
     numbers = [row[1] for row in rows if row is not None]
@@ -424,17 +453,18 @@ def _read_named(path, text, notes, problems):
     return table
 
 
-# --- BBox-Label-Tool's format: the number of boxes in a line of its own, and then left,
-# top, right and bottom of each in pixels, with the name of a class behind or without.
+# --- BBox-Label-Tool's format: the number of boxes in a line of its own; then left,
+# top, right and bottom of each box in pixels, optionally followed by the name of the
+# class.
 
-UNNAMED = "object"  # the class of boxes without a name
+UNNAMED = "object"  # the class of boxes that have none
 _COUNTED = re.compile(
     r"\s*[1-9]\d*[ \t]*\r?\n\s*(?:\d+[ \t]+){3}\d+(?:[ \t]+[^\s\d]\S*)?\s*?(?:\n|$)"
 )
 
 
 def is_counted(text: str) -> bool:
-    """Whether a file begins with a number of boxes, and the corners of one.
+    """Returns whether a file begins with a number of boxes and the corners of one.
 
     Example:
         >>> is_counted("1\\n76 45 146 87"), is_counted("1 76 45 146 87")
@@ -444,7 +474,7 @@ def is_counted(text: str) -> bool:
 
 
 def _read_counted(path, text, notes, problems):
-    """The `LabelTable` of a file of BBox-Label-Tool."""
+    """Returns the `LabelTable` of a file of BBox-Label-Tool."""
     lines = [(i, line) for i, line in enumerate(text.splitlines(), 1) if line.strip()]
     table = LabelTable([], [], normalized_coordinates=False)
     for number, line in lines[1:]:
@@ -469,7 +499,7 @@ def _number(word):
         return None
 
 
-# --- What was left out of rows: one note of each kind, not one for each row.
+# --- What is left out of rows: one note of each kind, instead of one for each row.
 
 
 class _Notes:
@@ -485,7 +515,7 @@ class _Notes:
         self._first.setdefault(kind, (path, row.number))
 
     def add_to(self, problems, patterns):
-        """Adds one problem of each kind, with the first row of it."""
+        """Adds one note of each kind, which names the first row of that kind."""
         for kind, count in self._rows.items():
             path, line = self._first[kind]
             rows = "1 row" if count == 1 else f"{count:,} rows"

@@ -1,4 +1,4 @@
-"""What a txt file of YOLO data is: rows of labels, a list of images, or class names."""
+"""Tells apart the txt files of YOLO data: rows of boxes, lists, and class names."""
 
 from __future__ import annotations
 
@@ -12,7 +12,8 @@ from effdet_keras.data.formats.yolo_rows import is_of_another_format
 from effdet_keras.images import IMAGE_SUFFIXES
 
 _NUMBER = re.compile(r"[-+]?(\d+\.?\d*|\.\d+)(e[-+]?\d+)?", re.I | re.ASCII)
-LOOKED_AT = 50  # files: the first may be empty, of images without objects
+# Number of files to check: the first may be empty, for images without objects.
+LOOKED_AT = 50
 NAME_FILES = (
     "classes.txt",
     "obj.names",
@@ -22,15 +23,15 @@ NAME_FILES = (
     "class_list.txt",
     "class.names",
     "names.txt",
-    "notes.json",  # of Label Studio
+    "notes.json",  # Label Studio's file
     "labels.txt",
-    "predefined_classes.txt",  # of LabelImg
+    "predefined_classes.txt",  # LabelImg's file
     "obj.names.txt",
 )
 
 
 def lines_of(file: Any) -> list[str]:
-    """The lines of a list of files, without hidden ones, such as a Mac's .DS_Store."""
+    """Returns the lines of a list of files, without hidden files such as .DS_Store."""
     lines = [line.strip() for line in read_text(file).splitlines()]
     names = [re.split(r"[\\/]", line)[-1] for line in lines]
     return [line for line, name in zip(lines, names) if line and is_visible(name)]
@@ -42,17 +43,24 @@ def is_list(file: Any) -> bool:
 
 
 def are_labels(files: Sequence[Any], least: float = 1.0) -> bool:
-    """Whether txt files hold boxes: the first of them that is not empty does."""
+    """Returns whether txt files hold boxes, by the first of them that is not empty.
+
+    Args:
+        files: paths. Of these, `LOOKED_AT` are checked.
+        least: see `is_label_file`.
+    """
     files = [file for file in files if file.name not in NAME_FILES]
     looks = (is_label_file(file, least) for file in files[:LOOKED_AT])
     return next((look for look in looks if look is not None), False)
 
 
 def is_label_file(file: Any, least: float = 1.0) -> bool | None:
-    """Whether a file holds rows of boxes; None of an empty one.
+    """Returns whether a file holds rows of boxes, or None if it is empty.
 
-    At least a share of the words of the first row are numbers: with 1.0 all, of a class
-    and a box or more.
+    Args:
+        file: path of the file.
+        least: the share of the words in the first row that must be numbers. With 1.0,
+            all words must be numbers: a class and at least the four of a box.
     """
     try:
         text = read_text(file)

@@ -1,4 +1,4 @@
-"""A YOLO dataset that Ultralytics' `data.yaml` describes."""
+"""Finds the layout of a YOLO dataset from Ultralytics' `data.yaml`."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ from effdet_keras.data.formats.yolo_places import (
 from effdet_keras.data.formats.yolo_texts import is_list, lines_of
 from effdet_keras.errors import InvalidValueError
 
-_LARGEST = 100_000  # bytes of a data.yaml: larger ones are of something else
+_LARGEST = 100_000  # bytes: a larger yaml file is not a data.yaml
 _NO_SPLIT_KEYS = (
     "path",
     "names",
@@ -54,9 +54,13 @@ _NO_SPLIT_KEYS = (
 
 
 def find_yaml(folder: Any) -> tuple[Any, list[Any]]:
-    """The `data.yaml` of a folder, by whatever name, and others that could be meant."""
+    """Returns the `data.yaml` of a folder, and other files that could be meant.
+
+    The file may have another name. The first item is None if there is none.
+    """
     files = visible_files(folder, ".yaml", ".yml")
-    # One called data.yaml is meant, also where it is wrong. Others may be of anything.
+    # A file named data.yaml is always meant, even if it is wrong. Others may be of
+    # anything.
     meant = [file for file in files if file.stem.lower() == "data"]
     if meant:
         better = _more_whole(files, meant[0])
@@ -64,7 +68,7 @@ def find_yaml(folder: Any) -> tuple[Any, list[Any]]:
     known = [file for file in files if _has_splits(file)]
     there = [file for file in known if _has_folders(file)]
     if not there and len(known) > 1:
-        return None, []  # of a program for many datasets, which are elsewhere
+        return None, []  # files of a program for many datasets, which are elsewhere
     if len(there) > 1:
         there.sort(key=_distance)
     chosen = (there or known)[:1]
@@ -72,10 +76,11 @@ def find_yaml(folder: Any) -> tuple[Any, list[Any]]:
 
 
 def _more_whole(files, meant):
-    """The yaml file that has what data.yaml lacks, or None.
+    """Returns the only yaml file that has what data.yaml lacks, or None.
 
-    It names the same classes or more, and images to train and to validate on that are
-    there, and not the same; one of both is missing where data.yaml has it.
+    It must name the same classes, or more classes, and must have more roles: images to
+    train on and images to validate on, both existing and not the same. It is looked for
+    only if one of these roles that data.yaml names is missing.
     """
     if is_remote(meant) or not _has_splits(meant):
         return None
@@ -95,14 +100,15 @@ def _more_whole(files, meant):
 def _is_small(file):
     try:
         return file.stat().st_size <= _LARGEST
-    except OSError:  # a link to nowhere
+    except OSError:  # a broken link
         return False
 
 
 def _what_is_there(file):
-    """Of a data.yaml the class names, the roles of its splits, and if none is missing.
+    """Returns a data.yaml's class names, existing roles, and whether none is missing.
 
-    These are images to train and to validate on, not both in the same places.
+    The roles are "train" and "validation", with their places. Two roles with the same
+    places count as one.
     """
     try:
         layout, entries = yaml_layout(file), _entries_of(read_yaml(file))
@@ -139,10 +145,11 @@ def _has_folders(file):
 
 
 def _distance(file):
-    """How little a file says of the folders that were found for it, to compare files.
+    """Returns how far the folders found for a file are from what it says, for sorting.
 
-    One that is found by the last part of a path alone, or that says where to download
-    its images, may be of a known dataset, as those that come with YOLO programs are.
+    A file may describe a known dataset, as the files that come with YOLO programs do.
+    Such a file says where to download its images, or its folders are found only by the
+    last part of their path.
     """
     content = read_yaml(file)
     entries, splits = _entries_of(content), yaml_layout(file).splits
@@ -157,10 +164,10 @@ def _distance(file):
 
 
 def read_yaml(path: Any) -> dict:
-    """What a `data.yaml` holds.
+    """Returns the content of a `data.yaml`.
 
     Raises:
-        ValueError: If it is no yaml file, or holds no keys.
+        ValueError: If it is no yaml file, or its content is not a mapping.
     """
     text = read_text(path)
     try:
@@ -178,7 +185,8 @@ def yaml_layout(file: Any) -> Layout | None:
     content = read_yaml(file)
     entries = _entries_of(content)
     if not entries and "names" in content and not _has_places(content):
-        layout = any_folder_layout(file.parent)  # a file of names beside folders
+        # The file has only names; the folders are beside it.
+        layout = any_folder_layout(file.parent)
         if layout is not None:
             return layout._replace(names=names_of_yaml(content, file), yaml=file)
     rule = "A data.yaml must have `train`, `val` or `test`"
@@ -192,13 +200,15 @@ def yaml_layout(file: Any) -> Layout | None:
         places = []
         for value in values:
             place, is_moved = find_folder(value, bases)
-            if place is None or is_moved:  # it may be in a folder that `path` names
+            # The place may be in the folder that `path` names.
+            if place is None or is_moved:
                 inner = f"{base}/{value}" if base and not is_absolute(value) else value
                 again, moved_again = find_folder(inner, bases)
                 if again is not None:
                     place, is_moved = again, moved_again
             if is_moved and place.is_dir() and not has_image(place):
-                place = is_moved = None  # of txt files alone, such as labels/train
+                # A folder of txt files only, such as labels/train.
+                place = is_moved = None
             if place is None:
                 missing.setdefault(split, value)
             else:
@@ -224,7 +234,8 @@ def yaml_layout(file: Any) -> Layout | None:
             return with_names(layout._replace(names=names), file.parent)
     if not splits:
         layout = any_folder_layout(file.parent)
-        # Folders beside a file that names others in its own folder could be anything.
+        # If a file names folders inside its own folder, other folders there could be
+        # anything.
         is_meant = all(map(_is_foreign, missing.values()))
         is_meant = is_meant or (
             layout is not None
@@ -250,7 +261,7 @@ def yaml_layout(file: Any) -> Layout | None:
         splits = {split: p for split, p in splits.items() if split not in empty}
     for split, value in missing.items():
         if role_of_split(split) == "train":
-            splits[split] = [value]  # an error, if it is asked for
+            splits[split] = [value]  # an error if this split is requested
         elif role_of_split(split) != "test" or split in empty:
             why = f"there are no images at {value!r}"
             if split in empty and _is_list_of(empty[split]):
@@ -286,10 +297,11 @@ def yaml_layout(file: Any) -> Layout | None:
 
 
 def _divided(splits, file):
-    """The splits, each with the folder of its name where the file has one for several.
+    """Returns the splits, each with a folder of its own if several share one.
 
     Returns:
-        The splits; and a note of each that has another folder than the file says.
+        The splits; and a note for each that is read from another folder than the file
+        says.
     """
     notes, result = [], {}
     for split, places in splits.items():
@@ -306,7 +318,7 @@ def _divided(splits, file):
 
 
 def _notes_of_unnamed_test(splits, file):
-    """A note of a folder of a test that a data.yaml does not name, or none."""
+    """Returns a note if there is a test folder that the data.yaml does not name."""
     places = [place for places in splits.values() for place in places]
     if any(role_of_split(split) == "test" for split in splits):
         return []
@@ -321,10 +333,11 @@ def _notes_of_unnamed_test(splits, file):
 
 
 def _sibling_of_split(place, split, root):
-    """The folder with labelled images that is to a split what `place` is to another.
+    """Returns the folder of labelled images that corresponds to `place` for a split.
 
-    For "val" it is `images/val` where the place is `images` or `images/train`, and
-    `val/images` where it is `train/images`; None where there is none in `root`.
+    For "val" it is `images/val` if the place is `images` or `images/train`, and
+    `val/images` if the place is `train/images`. It is None if there is no such folder
+    in `root`.
     """
     if isinstance(place, str) or is_remote(place) or not place.is_dir():
         return None
@@ -344,7 +357,10 @@ def _sibling_of_split(place, split, root):
 
 
 def _folder_of_a_split(place, root):
-    """The folder around a place in `root` that is called after a split, or None."""
+    """Returns the folder around a place, in `root`, that is named after a split.
+
+    The result is None if there is no such folder.
+    """
     if place.parts[: len(root.parts)] != root.parts:
         return None
     while place != root:
@@ -355,7 +371,7 @@ def _folder_of_a_split(place, root):
 
 
 def _entries_of(content):
-    """The places of each split, as the file has them."""
+    """Returns the places of each split as the file names them."""
     entries = {}
     for key, value in content.items():
         values = value if isinstance(value, list) else [value]
@@ -373,12 +389,12 @@ def _entries_of(content):
 
 
 def _is_place(value):
-    """Whether a text of an unknown key is that of a folder of images."""
+    """Returns whether the value of an unknown key is the path of a folder of images."""
     return value.replace("\\", "/").strip("./").startswith("images/")
 
 
 def _folder_of_yaml(file, base):
-    """The folder that the paths of a data.yaml start from."""
+    """Returns the folder to which the paths in a data.yaml are relative."""
     if base and not is_remote(file):
         place = file.parent / os.path.expanduser(base)
         if place.is_dir():
@@ -389,14 +405,15 @@ def _folder_of_yaml(file, base):
 
 
 def _is_foreign(value):
-    """Whether a path is of another place than the folder of the file."""
+    """Returns whether a path leads out of the folder of the file."""
     return is_absolute(value) or value.startswith("..")
 
 
 def _is_inside(layout, missing):
-    """Whether a layout has its images where a data.yaml names a folder of theirs.
+    """Returns whether a layout's images are inside the folders that a data.yaml names.
 
-    Of `train/images` there may be `train/cats/images` and `train/dogs/images`.
+    For `train/images`, which does not exist, there may be `train/cats/images` and
+    `train/dogs/images`.
     """
     return all(
         split in missing
@@ -410,10 +427,10 @@ def _is_inside(layout, missing):
 
 
 def _has_txt_files_of(layout, missing):
-    """Whether a layout has the folders of txt files of images that a data.yaml names.
+    """Returns whether a layout uses the label folders of images that a data.yaml names.
 
-    Of `images`, which is not there, it is `labels`, if its files are those of other
-    images.
+    For `images`, which does not exist, this is `labels`, if its txt files are those of
+    other images.
     """
     labels = {
         layout.folder / "/".join(["labels" if p == "images" else p for p in parts])
@@ -424,9 +441,10 @@ def _has_txt_files_of(layout, missing):
 
 
 def _has_splits_of(layout, missing, content, file):
-    """Whether a layout has two splits or more, and for each that is missing one.
+    """Returns whether a layout has two or more splits, with one for each missing split.
 
-    A list of other class names beside it says that the data.yaml is of other images.
+    If a list of other class names is beside the layout, the data.yaml belongs to other
+    images, and the result is False.
     """
     roles = set(map(role_of_split, layout.splits))
     wanted = set(map(role_of_split, missing))
@@ -447,7 +465,7 @@ def _note_of_moved(file, moved):
 
 
 def _leaves(value, place, bases):
-    """Whether a data.yaml names a folder outside of the dataset by `..`."""
+    """Returns whether a data.yaml names a folder outside of the dataset by `..`."""
     return value.strip("'\" ").startswith("..") and is_outside(place, bases)
 
 
@@ -470,10 +488,11 @@ def _is_list_of(text):
 
 
 def _is_there(place, split, bases):
-    """Whether there is an image in a folder, or one of those that a list names.
+    """Returns whether there is an image in a folder, or an image that a list names.
 
-    Of a list to train on a line is enough: the error names the images that are missing.
-    Of others an image of the name is, wherever it lies.
+    For a list of training images one line is enough: the error names the images that
+    are missing. For other lists, an image with one of the names is enough, wherever it
+    is.
     """
     is_train = role_of_split(split) == "train"
     if is_train or place.is_dir() or is_remote(place) or not is_list(place):
