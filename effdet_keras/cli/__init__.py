@@ -1,6 +1,7 @@
-"""The `effdet-keras` command: finds the subcommand, runs it, reports its errors.
+"""The `effdet-keras` command: finds the subcommand, runs it, and reports its errors.
 
-Each subcommand is a file here, or one of an extra. Importing this file is quick.
+Each subcommand is a module in this package or in an extra. Importing this file is
+quick.
 """
 
 from __future__ import annotations
@@ -21,8 +22,8 @@ from effdet_keras._version import __version__
 from effdet_keras.cli import convert, eval_, export, import_, predict, train
 from effdet_keras.errors import EffDetError, hint, printable
 
-# A command is a file with `SUMMARY`, `DESCRIPTION`, `add_arguments` and `run`, here or
-# in an extra.
+# Each command is a module with `SUMMARY`, `DESCRIPTION`, `add_arguments` and `run`.
+# A string names a module in an extra.
 COMMANDS = {
     "demo": "demo.command",
     "inspect": "data_check.command",
@@ -43,18 +44,18 @@ COMMANDS = {
     "share": "sharing.command",
 }
 _DEBUG = "show the traceback of an error, and everything that TensorFlow logs"
-# Exit statuses: those of a signal are 128 and its number.
+# Exit statuses. The status of a signal is 128 plus its number.
 _FAILED, _USAGE, _INTERRUPTED, _TERMINATED = 1, 2, 130, 143
 
 
 class _Terminated(KeyboardInterrupt):
-    """SIGTERM, which ends a command as Ctrl-C does: what was finished is kept."""
+    """Raised on SIGTERM, which ends a command like Ctrl-C: finished work is kept."""
 
 
 def console() -> int:
-    """`main` as a program of its own: with what concerns the whole process."""
+    """Runs `main` as a program, with settings that concern the whole process."""
     for stream in (sys.stdout, sys.stderr):
-        if isinstance(stream, io.TextIOWrapper):  # a class name may be beyond ASCII
+        if isinstance(stream, io.TextIOWrapper):  # class names may not be ASCII
             stream.reconfigure(errors="backslashreplace")
     signal.signal(signal.SIGTERM, _raise_terminated)
     if "--debug" not in sys.argv:
@@ -72,7 +73,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     namespace, unknown = parser.parse_known_args(argv)
     given = vars(namespace)
     command = given.pop("command", parser)
-    if unknown:  # told with the usage of the subcommand, not of the whole program
+    if unknown:  # show the usage of the subcommand, not of the whole program
         flags = re.findall(r"--[\w-]+", command.format_usage())
         wrong = [word.partition("=")[0] for word in unknown if word.startswith("--")]
         hints = "".join(hint(word, flags) for word in wrong)
@@ -84,7 +85,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     run, debug = given.pop("run"), given.pop("debug")
     try:
         with warnings.catch_warnings():
-            # Without the line of the program that warns, which helps no user.
+            # Leave out the source line that raised the warning: it helps no user.
             warnings.showwarning = lambda message, *_, **__: _print_message(message)
             return run(**given) or 0
     except KeyboardInterrupt as error:
@@ -123,7 +124,8 @@ def _parser():
         command.add_argument(
             "--debug",
             action="store_true",
-            default=argparse.SUPPRESS,  # it may have been given before the subcommand
+            # --debug may already have been given before the subcommand.
+            default=argparse.SUPPRESS,
             help=_DEBUG,
         )
         command.set_defaults(run=module.run, command=command)

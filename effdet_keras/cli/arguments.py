@@ -1,6 +1,6 @@
-"""Arguments that several subcommands have, with one help text each.
+"""Arguments that several subcommands share, with one help text each.
 
-The file of a subcommand has `SUMMARY` for the list of commands, `DESCRIPTION` for its
+The module of a subcommand has `SUMMARY` for the list of commands, `DESCRIPTION` for its
 own help, `add_arguments(parser)`, and `run`, which takes the arguments by their names.
 """
 
@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import argparse
 
-# The names that `effdet_keras.data.load` and `Predictor` take, which import too much.
+# Copies of the names that `effdet_keras.data.load` and `Predictor` take: importing
+# these modules would load too much.
 DATASET_FORMATS = (
     "coco",
     "voc",
@@ -41,7 +42,7 @@ RUNTIMES = ("auto", "keras", "openvino", "onnx", "litert")
 
 
 def add_model(parser: argparse.ArgumentParser) -> None:
-    """Adds MODEL, of any kind that `cli.files.open_any_model` opens."""
+    """Adds MODEL, which `cli.files.open_any_model` opens."""
     parser.add_argument(
         "model",
         metavar="MODEL",
@@ -67,7 +68,7 @@ def add_data(parser: argparse.ArgumentParser, nargs: str | None = None) -> None:
 
 
 def add_format(parser: argparse.ArgumentParser) -> None:
-    """Adds `--format`, that of DATA."""
+    """Adds `--format`, the format of DATA."""
     parser.add_argument(
         "--format",
         choices=DATASET_FORMATS,
@@ -80,7 +81,7 @@ def add_format(parser: argparse.ArgumentParser) -> None:
 
 
 def add_unlabelled(parser: argparse.ArgumentParser) -> None:
-    """Adds `--unlabelled`: what images without annotations of their own are."""
+    """Adds `--unlabelled`: what to do with images that have no annotation file."""
     parser.add_argument(
         "--unlabelled",
         choices=("negative", "skip"),
@@ -127,7 +128,7 @@ def add_reader_options(parser: argparse.ArgumentParser) -> None:
 
 
 def add_batch_size(parser: argparse.ArgumentParser, default: int) -> None:
-    """Adds `--batch-size`, for what detects in images."""
+    """Adds `--batch-size`, for commands that detect in images."""
     parser.add_argument(
         "--batch-size",
         type=int,
@@ -160,7 +161,7 @@ def add_runtime(parser: argparse.ArgumentParser) -> None:
 
 
 def add_precision(parser: argparse.ArgumentParser) -> None:
-    """Adds `--precision`, that of a runtime."""
+    """Adds `--precision`, the precision of a runtime."""
     parser.add_argument(
         "--precision",
         choices=("float32", "bfloat16"),
@@ -173,7 +174,7 @@ def add_precision(parser: argparse.ArgumentParser) -> None:
 
 
 def add_raw(parser: argparse.ArgumentParser) -> None:
-    """Adds `--raw`, for what reads weights."""
+    """Adds `--raw`, for commands that read weights."""
     parser.add_argument(
         "--raw",
         action="store_true",
@@ -196,9 +197,10 @@ def add_overwrite(parser: argparse.ArgumentParser) -> None:
 def add_training_fields(
     parser: argparse.ArgumentParser, steps_help: str
 ) -> argparse._ArgumentGroup:
-    """Adds fields of the trainings that a command makes, and `--set` for all others.
+    """Adds flags for the trainings that a command starts, and `--set` for the rest.
 
-    As for `train`, those that are not given stay as they are. Returns their group.
+    As in `train`, fields that are not given keep their defaults. Returns the group of
+    these arguments.
     """
     fields = parser.add_argument_group("trainings", argument_default=argparse.SUPPRESS)
     fields.add_argument("--format", choices=DATASET_FORMATS, help="the format of DATA")
@@ -217,7 +219,7 @@ def add_training_fields(
 
 
 def add_settings(parser: argparse.ArgumentParser, text: str) -> None:
-    """Adds `--set FIELD=VALUE`, with its help text, for any field of a run."""
+    """Adds `--set FIELD=VALUE`, with its help text, which sets any field of a run."""
     parser.add_argument(
         "--set",
         dest="settings",
@@ -232,12 +234,12 @@ def add_settings(parser: argparse.ArgumentParser, text: str) -> None:
 
 
 def size_or_auto(text: str) -> int | str:
-    """The number that a flag has, or the word "auto"."""
+    """Returns the number in the text, or the word "auto"."""
     return text if text == "auto" else int(text)
 
 
 class ReaderOption(argparse.Action):
-    """NAME=VALUE, which becomes an item of a dict: a bool, or a text."""
+    """Parses NAME=VALUE into an item of a dict; the value is a bool or a string."""
 
     def __call__(self, parser, namespace, values, option_string=None):
         name, _, value = values.partition("=")
@@ -252,7 +254,7 @@ class ReaderOption(argparse.Action):
 
 
 class OneOrTwo(argparse.Action):
-    """One size, or height and width: for a flag with `nargs="+"`."""
+    """Parses one size, or height and width, for a flag with `nargs="+"`."""
 
     def __call__(self, parser, namespace, values, option_string=None):
         if len(values) > 2 or (len(values) == 2 and "auto" in values):

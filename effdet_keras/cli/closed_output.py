@@ -1,4 +1,4 @@
-"""Standard output that a training outlives, such as that of `train DATA | head`."""
+"""Lets a training outlive the reader of its output, as in `train DATA | head`."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ from effdet_keras._internal.lazy_names import COMMAND
 
 @contextlib.contextmanager
 def outliving_output(message: str) -> Iterator[None]:
-    """Context in which nobody has to read standard output to its end.
+    """Returns a context in which the reader of standard output may end early.
 
     Args:
-        message: what is said on standard error once the program that reads has ended.
+        message: string, printed on standard error once the reader has ended.
     """
     with contextlib.redirect_stdout(_Output(sys.stdout, message)):
         yield
 
 
 class _Output:
-    """A stream that writes nowhere once the program that reads it has ended."""
+    """A stream that discards its output once the program that reads it has ended."""
 
     def __init__(self, stream: Any, message: str):
         self._stream, self._message = stream, message
@@ -45,7 +45,7 @@ class _Output:
         try:
             yield
         except BrokenPipeError:
-            # What is in the stream, and what Python writes at its end, has a place too.
+            # From now on, the stream's buffer and Python's last output go nowhere.
             nowhere = os.open(os.devnull, os.O_WRONLY)
             os.dup2(nowhere, self._stream.fileno())
             os.close(nowhere)

@@ -1,4 +1,4 @@
-"""`effdet-keras convert`."""
+"""`effdet-keras convert`: writes a dataset in another format."""
 
 from __future__ import annotations
 

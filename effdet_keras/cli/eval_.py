@@ -1,4 +1,4 @@
-"""`effdet-keras eval`: how good a detector is on a dataset, and what it gets wrong."""
+"""`effdet-keras eval`: evaluates a detector on a dataset, and analyzes its errors."""
 
 from __future__ import annotations
 

@@ -55,7 +55,7 @@ def evaluate_files(
     losses: bool = False,
     slices: str | None = None,
 ) -> None:
-    """Evaluates one or two detectors, prints what they came to, and writes files."""
+    """Evaluates one or two detectors, prints their metrics, and writes files."""
     out, json_path = (
         None if path is None else local_path(path, f"`{flag}`")
         for path, flag in ((out, "--out"), (json, "--json"))
@@ -77,7 +77,7 @@ def evaluate_files(
     written = [] if out is None else [out / "numbers.json", out / "report.html"]
     read = [*models, *detections, data.path, *([] if slices is None else [slices])]
     check_outputs([*written, json_path], read, overwrite=overwrite)
-    # Found before the model is opened, so that what is wrong is said before any work.
+    # This comes before the model is opened, so that errors are found before any work.
     store = _ThresholdStore(read[0]) if store_thresholds else None
     data.chosen_split(EVALUATION_SPLITS)
     sources = [_Model(model, batch_size, threads, losses) for model in models]
@@ -110,7 +110,7 @@ def evaluate_files(
 
 
 def _comparison(first, second):
-    """Compares two detectors; None, and a line, where there is nothing to find."""
+    """Compares two detectors; returns None if the ground truth has no objects."""
     if not first.evaluation.num_objects:
         print("\nThe detectors are not compared: the ground truth has no objects.")
         return None
@@ -126,7 +126,7 @@ def _comparison(first, second):
 
 
 def _write(out, sources, comparison, about, dataset):
-    """`numbers.json` of all detectors, and `report.html` of the last."""
+    """Writes `numbers.json` for all detectors, and `report.html` for the last one."""
     parts = [
         {"detector": source.name, **source.facts, **source.evaluation.to_dict()}
         for source in sources
@@ -161,12 +161,13 @@ def _write_json(content, path, indent):
     write_text(path, dumps(content, indent=indent, ensure_ascii=False) + "\n")
 
 
-# --- Evaluated: a model, or a file of any system's detections. `evaluate` makes
-# `results`, an `ImageResult` per image, their `evaluation`, and `facts` for reports.
+# --- What can be evaluated: a model, or a file of detections of any system. `evaluate`
+# sets `results`, an `ImageResult` per image, their `evaluation`, and `facts` for the
+# report.
 
 
 class _Model:
-    """A model, opened at once: what is wrong with it is said before any work."""
+    """A model, opened on construction so that errors are found before any work."""
 
     def __init__(self, model, batch_size, threads, with_losses):
         self.name, self._with_losses = model, with_losses
@@ -179,15 +180,15 @@ class _Model:
             self.kind = f"{description.precision} file '{detector.runtime.path}'"
 
     def evaluate(self, dataset, columns):
-        """Detects in the images of a dataset; sets `results`, `evaluation`, `facts`."""
+        """Detects in all images; sets `results`, `evaluation` and `facts`."""
         start = time.perf_counter()
         aligned = dataset
         names = self.predictor.class_names
-        # Otherwise ids may still agree; if not, `image_results` says so.
+        # Otherwise category ids may still agree. If not, `image_results` raises.
         is_same = names is None or tuple(names) == dataset.class_names
         if not is_same and set(dataset.class_names) <= set(names):
             aligned = dataset.with_classes(names)
-        # A bar counts the images, on terminals alone: it is made of carriage returns.
+        # The progress bar counts images. It uses carriage returns and needs a terminal.
         options = {"batch_size": self._batch_size, "verbose": sys.stdout.isatty()}
         self.results, found = analyzed_images(
             self.predictor, aligned, losses=self._with_losses, **options
@@ -214,7 +215,7 @@ class _Model:
 
 
 class _File:
-    """A file in COCO's result format, read at once."""
+    """A file in COCO's result format, read on construction."""
 
     facts: ClassVar[dict] = {"kind": "detections in COCO's result format"}
 
@@ -228,14 +229,15 @@ class _File:
         )
 
 
-# --- What `eval --store-thresholds` writes into the archive that it evaluated.
+# --- `eval --store-thresholds`: stores thresholds in the archive that was evaluated.
 
 
 class _ThresholdStore:
-    """The archive to store in; opened before the model, which takes minutes.
+    """The archive to store thresholds in.
 
-    Its weights at the end must be those of the beginning, and no training may write to
-    its folder: thresholds are of the weights that were evaluated.
+    It is created before the model is opened, which takes minutes. Thresholds belong to
+    the weights that were evaluated. So the archive's weights must not have changed when
+    the thresholds are stored, and no training may write to its folder.
     """
 
     def __init__(self, model: str) -> None:
@@ -250,10 +252,10 @@ class _ThresholdStore:
         self._digest = digest_of_weights(self.path)
 
     def store(self, source: _Model, dataset: DetectionDataset) -> None:
-        """Stores what was found best for a model, and says so."""
+        """Stores a model's best thresholds and its temperature, and prints this."""
         names = source.predictor.class_names
         if names is None or not set(dataset.class_names) <= set(names):
-            # The ids of a model without names tell its classes.
+            # A model without class names is matched by its category ids.
             name_of = dict(zip(dataset.category_ids, dataset.class_names))
             ids = category_ids_in_dataset(source.predictor, dataset).tolist()
             names = tuple(name_of.get(category_id, "") for category_id in ids)

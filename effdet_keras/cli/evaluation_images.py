@@ -1,4 +1,4 @@
-"""The images to evaluate models on: if possible none that they were trained on."""
+"""Chooses the images to evaluate models on: preferably none that they trained on."""
 
 from __future__ import annotations
 
@@ -20,14 +20,16 @@ from effdet_keras.runs.training_images import (
 
 
 class EvaluationImages(NamedTuple):
-    """What `evaluation_images` found.
+    """The result of `evaluation_images`.
 
     Attributes:
-        split: string, the name of the split; "validation" is what a run held out.
-        dataset: `DetectionDataset`.
-        caution: string, why numbers on it are too good; None where nothing is known.
-        trained_on: `DetectionDataset`, the other images of data that a run divided;
-            None of data that has an evaluation split.
+        split: string, the name of the split; "validation" for images that a run held
+            out.
+        dataset: `DetectionDataset` to evaluate on.
+        caution: string, the reason why metrics on it may be too good; None if no reason
+            is known.
+        trained_on: `DetectionDataset`, the images that a run trained on, if `dataset`
+            is the part that this run held out; otherwise None.
     """
 
     split: str
@@ -41,9 +43,17 @@ def evaluation_images(
 ) -> EvaluationImages:
     """Reads the images to evaluate models on.
 
-    Those of the split that was asked for, or else of the first of `EVALUATION_SPLITS`.
-    Where the data has none of them, and a run divided it, the part that this run held
-    out. It prints what was chosen so, and whether models were trained on these images.
+    These are the images of the requested split, or of the first of `EVALUATION_SPLITS`
+    that the data has. If the data has none of them, and a run has divided it, they are
+    the part that this run held out. The function prints this choice, and a caution if
+    models were trained on these images.
+
+    Args:
+        data: `DatasetSource`, the dataset, and the split if one is requested.
+        models: paths or names of the models to evaluate.
+
+    Returns:
+        `EvaluationImages`.
     """
     split = data.chosen_split(EVALUATION_SPLITS)
     folders = {model: run_of_model(model) for model in models}
@@ -87,7 +97,7 @@ def evaluation_images(
 
 
 def _read_as_trained(data, run):
-    """A source that reads data as a run did, where no flag says otherwise."""
+    """Returns a source that reads data as a run did, unless flags say otherwise."""
     configuration = None if run is None else configuration_of_run(run)
     if configuration is None:
         return data
@@ -108,5 +118,5 @@ def _read_as_trained(data, run):
 
 
 def _has_unlabelled(data):
-    """Whether the format of a source tells images without annotations from others."""
+    """Returns whether readers of the source's format take `unlabelled`."""
     return FORMATS[data.found.format].has_unlabelled

@@ -1,4 +1,4 @@
-"""`effdet-keras export`: its flags are the options of the formats."""
+"""`effdet-keras export`: exports a model; its flags are the options of the formats."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ DESCRIPTION = (
 )
 
 _CALIBRATION_SPLITS = ("train", "trainval")
-# Characters of all choices of a flag together, for which there is room in its line.
+# If a flag's choices have more characters than this, they do not fit in its line.
 _LONGEST = 60
 
 
@@ -95,12 +95,12 @@ def _add_options(parser: argparse.ArgumentParser) -> None:
     """Adds the options of the formats and targets."""
     group = parser.add_argument_group("options of some formats and targets")
     for name, (kind, help) in OPTIONS.items():
-        if kind is None:  # an object of Python
+        if kind is None:  # the option takes a Python object, which no flag can give
             continue
         known = (*FORMATS.values(), *TARGETS.values())
         owners = [owner for owner in known if name in owner.options]
         choices = dict.fromkeys(c for owner in owners for c in owner.options[name])
-        # A target may have the name of the format that it writes.
+        # A target may have the same name as the format that it writes.
         names = dict.fromkeys(owner.name for owner in owners)
         help = f"{', '.join(names)}: {help}"
         more: dict = {"dest": name, "default": argparse.SUPPRESS}
@@ -108,7 +108,7 @@ def _add_options(parser: argparse.ArgumentParser) -> None:
         if kind is bool:
             group.add_argument(f"--{flag}", action="store_true", help=help, **more)
             continue
-        if len("".join(choices)) > _LONGEST:  # argparse would not break the line
+        if len("".join(choices)) > _LONGEST:  # argparse would not wrap this line
             more["metavar"] = flag.rpartition("-")[2].upper()
             help += f" ({', '.join(choices)})"
         elif not choices:
@@ -134,7 +134,7 @@ def run(
     calibration_split: str | None = None,
     **options: Any,
 ) -> None:
-    """Writes a model for another runtime; `options` are those of its format."""
+    """Exports a model for another runtime; `options` are those of its format."""
     from effdet_keras.cli.files import (
         DatasetSource,
         check_outputs,

@@ -1,4 +1,4 @@
-"""What the paths of a command stand for: a model to open, a dataset, files to write."""
+"""Resolves the paths of a command: a model to open, a dataset, files to write."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def open_any_model(
     runtime: str | None = None,
     precision: str = "float32",
 ) -> Predictor:
-    """Opens a model of any kind, or fetches a published one by its name."""
+    """Opens a model of any kind, or fetches a published model by its name."""
     runtime = None if runtime == "keras" else runtime
     if is_published(model):
         live = open_live_model(model)
@@ -52,26 +52,26 @@ def open_live_model(model: str) -> EfficientDet:
 
 
 def is_published(model: str) -> bool:
-    """Whether it is the name of a published model, and no file."""
+    """Returns whether it is the name of a published model, and not of a file."""
     return model in MODEL_NAMES and not pathlib.Path(model).exists()
 
 
-# --- A dataset as flags name it: path, split and format.
+# --- A dataset as given by flags: path, split and format.
 
-# The splits to evaluate on where none is named: the first that is there.
+# The splits to evaluate on if none is named. The first one that exists is used.
 EVALUATION_SPLITS = ("test", "valid", "validation", "val")
 
 
 @dataclasses.dataclass(frozen=True)
 class DatasetSource:
-    """Where a dataset is, and which part of it is meant."""
+    """The location of a dataset, and which part of it to read."""
 
     flag: str
     path: str | None
     split: str | None = None
     format: str | None = None
     unlabelled: str | None = None
-    on_error: str | None = None  # None is "auto", or what a run was trained with
+    on_error: str | None = None  # None is "auto", or the value a run was trained with
     reader_options: Mapping[str, Any] | None = None
 
     def __post_init__(self):
@@ -82,7 +82,7 @@ class DatasetSource:
             )
 
     def load(self, preferred: tuple[str, ...]) -> DetectionDataset:
-        """Reads the split that was asked for, or else the first preferred one."""
+        """Reads the requested split, or else the first preferred one that exists."""
         from effdet_keras.data.any_format import read_found
 
         return read_found(
@@ -95,20 +95,20 @@ class DatasetSource:
 
     @functools.cached_property
     def found(self) -> Source:
-        """What `load` finds at the path."""
+        """The dataset that `find` finds at the path."""
         from effdet_keras.data.find_dataset import find
 
         return find(self.path, self.format, self.reader_options)
 
     def takes(self, reader_options: Mapping[str, Any]) -> bool:
-        """Whether the reader of the dataset takes these options."""
+        """Returns whether the reader of the dataset accepts these options."""
         other = dataclasses.replace(self, reader_options=reader_options)
         with contextlib.suppress(InvalidValueError):
             return bool(other.found)
         return False
 
     def chosen_split(self, preferred: tuple[str, ...]) -> str:
-        """The split that was asked for, or else the first preferred one."""
+        """Returns the requested split, or else the first preferred one that exists."""
         if self.split is not None:
             return self.split
         names = list(self.found.readers)
@@ -125,13 +125,13 @@ class DatasetSource:
         return (found or names)[0]
 
     def is_folder_of_images(self) -> bool:
-        """Whether the path is a folder with images directly in it."""
+        """Returns whether the path is a folder with images directly in it."""
         folder = path_of(self.path)
         files = folder.iterdir() if folder.is_dir() else ()
         return any(file.suffix.lower() in IMAGE_SUFFIXES for file in files)
 
 
-# --- What a command may write: never what it reads, nor what was there before it.
+# --- Output paths: a command never overwrites its inputs or, by default, other files.
 
 
 def check_outputs(
@@ -140,7 +140,17 @@ def check_outputs(
     *,
     overwrite: bool = False,
 ) -> None:
-    """Refuses paths that must not be written to, or twice; call it before any work."""
+    """Raises an error for output paths that are not allowed; call it before any work.
+
+    Args:
+        outputs: paths to write; None entries are ignored.
+        inputs: paths that the command reads, which must not be outputs.
+        overwrite: bool, whether outputs may exist already.
+
+    Raises:
+        ValueError: If a path is given for two outputs, or is an input.
+        FileExistsError: If an output exists and `overwrite` is False.
+    """
     outputs = [pathlib.Path(path) for path in outputs if path is not None]
     read = {os.path.realpath(path) for path in inputs}
     written = set()

@@ -1,4 +1,4 @@
-"""`effdet-keras import`: weights of any known kind, written as another."""
+"""`effdet-keras import`: reads weights of any known kind, and writes another kind."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _WRITTEN = (
     "a path that ends in .keras, .weights.h5, .pth or .safetensors, or the prefix of a "
     "TensorFlow checkpoint (for .onnx and .tflite: `effdet-keras export`)"
 )
-# Endings of files that nobody would take for the prefix of a checkpoint.
+# Endings of other files, which nobody means as the prefix of a checkpoint.
 _OTHER_FILES = (".h5", ".hdf5", ".index", ".onnx", ".tflite")
 
 
@@ -85,7 +85,7 @@ def run(
         weights = with_class_names(weights, class_names)
     named = (weights.config or {}).get("name")
     names = [named] if named in MODEL_NAMES else identify(weights).names
-    if model is None and len(names) != 1:  # D6 and D7 have the same network
+    if model is None and len(names) != 1:  # D6 and D7 are one network
         raise InvalidValueError(
             f"The weights in '{weights.path}' ({weights.kind}) fit {identify(weights)}"
             ": choose the model with --model."

@@ -1,4 +1,4 @@
-"""`effdet-keras predict`."""
+"""`effdet-keras predict`: detects in images, folders, videos and cameras."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
             "`eval --store-thresholds` stored with the model (%(default)s)"
         ),
     )
-    parser.add_argument(  # its older name, which still works
+    parser.add_argument(  # the older name of --score-threshold, which still works
         "--score",
         dest="score_threshold",
         type=score,
@@ -152,7 +152,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def score(text: str) -> float | str:
-    """The value of --score-threshold; what is out of its range `detect` refuses."""
+    """Parses --score-threshold; `detect` raises if the number is out of range."""
     return text if text == "best" else float(text)
 
 
@@ -179,7 +179,7 @@ def run(
     shard: str = "1/1",
     part_images: int = 500,
 ) -> int:
-    """Detects in images; returns 1 if one could not be read, else 0."""
+    """Detects in images; returns 1 if an image could not be read, else 0."""
     from effdet_keras.cli.files import check_outputs, open_any_model
     from effdet_keras.cli.predict_files import is_worth_converting, predict_files
 

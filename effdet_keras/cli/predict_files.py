@@ -1,4 +1,4 @@
-"""Detects in images, folders, videos and cameras; draws, and writes a COCO file."""
+"""Detects in images, folders, videos and cameras; writes drawings, COCO and CSV."""
 
 from __future__ import annotations
 
@@ -33,7 +33,9 @@ from effdet_keras.images import IMAGE_SUFFIXES, list_images, read_image
 from effdet_keras.labels import category_ids_or_default
 from effdet_keras.predictor import Predictor
 
-_MANY = 2_000  # images: a conversion takes 8 to 15 s, and saves 5 to 17 ms for each
+# Number of images from which a conversion pays: it takes 8 to 15 s, and then saves 5 to
+# 17 ms per image.
+_MANY = 2_000
 
 
 def predict_files(
@@ -52,18 +54,34 @@ def predict_files(
     classes: Sequence[str | int] | None = None,
     **options: Any,
 ) -> int:
-    """Detects in files, prints a line for each, and writes the requested files.
+    """Detects in files, prints a line per image or frame, and writes the outputs.
 
-    `options` are those of `Predictor.detect` and `detect_video`.
-    An image that cannot be read is left out with a warning, and counted in the result;
-    where an error or Ctrl-C ends the work, the COCO file has what was found until then.
+    An image that cannot be read is skipped with a warning. If an error or Ctrl-C ends
+    the work, the COCO file and the CSV file have the detections found until then.
+
+    Args:
+        predictor: `Predictor`, the model.
+        inputs: images, folders of images, videos, numbers of cameras, or addresses.
+        out: folder for images and videos with the boxes drawn; None for none.
+        json_path: COCO file to write, with scores; None for none.
+        csv_path: CSV file to write, one row per box; None for none.
+        crops: folder for the part of the image in each box; None for none.
+        track: bool, whether to track objects from frame to frame in videos.
+        batch_size: int, images per batch.
+        overwrite: bool, whether existing files may be replaced.
+        score_threshold, calibrated, classes: as in `Predictor.detect`.
+        **options: other arguments of `Predictor.detect` and `detect_video`.
+
+    Returns:
+        Int, the number of images that could not be read.
     """
     paths = {"out": out, "json_path": json_path, "csv_path": csv_path, "crops": crops}
     out, json_path, csv_path, crops = (
         None if path is None else local_path(path, f"`{name}`")
         for name, path in paths.items()
     )
-    ScoreRule(predictor, score_threshold, calibrated, classes)  # before any work
+    # Raises an error for wrong arguments before any work.
+    ScoreRule(predictor, score_threshold, calibrated, classes)
     sources = _find_sources(inputs)
     names = names_of(sources)
     outputs = [out, json_path, csv_path, crops]
@@ -89,7 +107,7 @@ def predict_files(
         for batch, found in work.batches(_batched(sources, batch_size)):
             failed += work.video(batch[0]) if found is None else work.images(found)
         is_complete = True
-    finally:  # what was found until an error or Ctrl-C is not lost
+    finally:  # keeps what was found before an error or Ctrl-C
         if json_path is not None and (is_complete or work.coco_file.images):
             work.coco_file.write(json_path)
             print(printable(f"Wrote '{os.fspath(json_path)}'"), flush=True)
@@ -100,7 +118,7 @@ def predict_files(
 
 
 class _Work:
-    """What all inputs of one run share."""
+    """The state that all inputs of one call share."""
 
     def __init__(self, predictor, targets, names, options, track=False, crops=None):
         self.predictor, self.options, self.track = predictor, options, track
@@ -110,16 +128,17 @@ class _Work:
         self.crop_names = names if _has_twins(stems) else stems
 
     def batches(self, batches):
-        """`detect_batch` of each batch; of a live model two at once.
+        """Applies `detect_batch` to each batch; with a Keras model to two at once.
 
-        Keras leaves cores idle; a runtime that does not is disturbed by other threads.
+        A Keras model leaves CPU cores idle. An exported model uses all cores, and other
+        threads would slow it down.
         """
         if isinstance(self.predictor.detector, ExportedDetector):
             return map(self.detect_batch, batches)
         return prefetch_map(self.detect_batch, batches, 1)
 
     def detect_batch(self, paths):
-        """The paths; detections or an error for each, or None of a video."""
+        """Returns the paths, and their detections or errors; None for a video."""
         if is_video(paths[0]):
             return paths, None
         images, found = {}, {}
@@ -134,7 +153,7 @@ class _Work:
         return paths, found | dict(zip(images, detections))
 
     def images(self, found):
-        """Returns how many of the images could not be read."""
+        """Prints and keeps detections; returns how many images could not be read."""
         failed = 0
         for path, detections in found.items():
             if isinstance(detections, Exception):
@@ -148,10 +167,10 @@ class _Work:
         return failed
 
     def video(self, source):
-        """Returns 0: a video that cannot be read is an error."""
+        """Detects in a video; returns 0, since an unreadable video raises an error."""
         target = self.targets.get(source)
         video = source.name if isinstance(source, pathlib.Path) else str(source)
-        # `predict_files` has asked whether what is there may go.
+        # `predict_files` has already checked that the file may be replaced.
         options = {**self.options, "overwrite": True, "track": self.track}
         for detections in self.predictor.detect_video(source, target, **options):
             number = detections.image_id
@@ -163,7 +182,7 @@ class _Work:
         return 0
 
     def _keep(self, detections, name, crop_name, **more):
-        """Keeps what was found in an image or frame of this name for the files."""
+        """Keeps the detections of one image or frame for the COCO file and crops."""
         self.coco_file.add(detections, name, **more)
         if self.crops is not None:
             _write_crops(detections, self.crops, crop_name)
@@ -173,7 +192,7 @@ _NO_FILE_NAME = re.compile(r'[\x00-\x1f\\/:*?"<>|]|^\.|[. ]$')
 
 
 def _check_crops(folder, files):
-    """Refuses a folder in which the names of crops may be those of files to read."""
+    """Raises an error if crops could replace input images in the same folder."""
     start = os.path.join(os.path.realpath(folder), "")
     inside = [file for file in files if os.path.realpath(file).startswith(start)]
     rule = "`crops` holds images to detect in, which crops could replace: give another"
@@ -181,7 +200,7 @@ def _check_crops(folder, files):
 
 
 def _write_crops(detections, folder, name):
-    """Writes the objects into folders of their classes, as PNG files."""
+    """Writes the part of the image in each box as a PNG file, in a folder per class."""
     objects = zip(detections.names, detections.crops())
     for number, (class_name, crop) in enumerate(objects, start=1):
         if crop.size:
@@ -193,11 +212,11 @@ def _write_crops(detections, folder, name):
 
 
 def _counted(detections):
-    """The first line of `repr`, such as "2 detections: 1 dog, 1 cat"."""
+    """Returns the first line of `repr`, such as "2 detections: 1 dog, 1 cat"."""
     return repr(detections).splitlines()[0]
 
 
-# --- What `effdet-keras predict` reads, and the names of what it writes.
+# --- The inputs of `effdet-keras predict`, and the names of its outputs.
 
 _FRAME = "-frame-"  # between the name of a video and the number of a frame
 _VIDEO_SUFFIXES = (".mp4", ".avi", ".mov", ".mkv", ".webm", ".m4v", ".mpg", ".mpeg")
@@ -207,16 +226,16 @@ Source = pathlib.Path | int | str
 
 
 def is_worth_converting(inputs: Iterable[str | os.PathLike]) -> bool:
-    """Whether there is so much to detect in that a conversion of the model pays."""
+    """Returns whether there are enough inputs for a conversion to save time."""
     try:
         sources = _find_sources(inputs)
-    except (OSError, ValueError):  # `predict_files` says so
+    except (OSError, ValueError):  # `predict_files` raises the error again
         return False
     return len(sources) >= _MANY
 
 
 def _find_sources(inputs: Iterable[str | os.PathLike]) -> list[Source]:
-    """Lists single sources, each once; a folder stands for its images."""
+    """Lists each single source once; a folder stands for its images."""
     sources = []
     for given in inputs:
         path = pathlib.Path(given)
@@ -235,7 +254,7 @@ def _find_sources(inputs: Iterable[str | os.PathLike]) -> list[Source]:
     return list(dict.fromkeys(sources))
 
 
-# Schemes of addresses that a video is read from. Others are of storages.
+# URL schemes that videos are streamed from. Other schemes belong to cloud storage.
 _STREAMS = """
     http https hls ftp icecast mms mmsh mmst rtmp rtmpe rtmps rtmpt rtp srtp rtsp rtsps
     rist sctp srt tcp udp udplite unix gst file
@@ -243,7 +262,7 @@ _STREAMS = """
 
 
 def _at_address(address):
-    """The address of a stream, or the images of a folder in a storage."""
+    """Returns the address of a stream, or the images of a folder in cloud storage."""
     if address.partition("://")[0].lower() in _STREAMS:
         return [address]
     folder = path_of(address)
@@ -256,18 +275,18 @@ def _at_address(address):
 
 
 def is_video(source: Source) -> bool:
-    """Whether a source gives frames: a video, a camera or a stream."""
+    """Returns whether a source gives frames: a video, a camera or a stream."""
     if isinstance(source, os.PathLike):
         return source.suffix.lower() in _VIDEO_SUFFIXES
     return True
 
 
-# The formats of images in which drawings are written; those of others become PNG files.
+# Drawings keep the format of the image if it is one of these; others become PNG files.
 _DRAWN_SUFFIXES = (".jpg", ".jpeg", ".png", ".webp", ".bmp", ".gif", ".tif", ".tiff")
 
 
 def _drawn_name(source, name):
-    """The file that a source is drawn into, by its name."""
+    """Returns the name of the file for the drawing of a source."""
     if not is_video(source):
         is_known = source.suffix.lower() in _DRAWN_SUFFIXES
         return name if is_known else f"{name}.png"
@@ -276,7 +295,7 @@ def _drawn_name(source, name):
 
 
 def names_of(sources: Sequence[Source]) -> dict[Source, str]:
-    """The names of sources in the output; with folders, where two would be the same."""
+    """Returns the output name of each source, with folders if names would clash."""
     names = {source: _name(source) for source in sources}
     files = [source for source in sources if isinstance(source, pathlib.Path)]
     if files and _has_twins(names):
@@ -287,7 +306,8 @@ def names_of(sources: Sequence[Source]) -> dict[Source, str]:
             names[file] = (inner / names[file]).as_posix()
     for file in filter(is_video, files):
         if any(name.startswith(f"{names[file]}{_FRAME}") for name in names.values()):
-            names[file] += file.suffix  # an image has the name of one of its frames
+            # Otherwise an image would have the name of one of the video's frames.
+            names[file] += file.suffix
     return names
 
 
@@ -308,17 +328,17 @@ def _name(source):
 
 
 def _batched(sources: Iterable[Source], batch_size: int) -> Iterator[list]:
-    """Images in lists of up to `batch_size`; each video in a list of its own."""
+    """Yields lists of up to `batch_size` images; each video is a list of its own."""
     for are_videos, group in itertools.groupby(sources, is_video):
         some, size = list(group), 1 if are_videos else max(batch_size, 1)
         yield from (some[i : i + size] for i in range(0, len(some), size))
 
 
-# --- What was found in images and frames, as a COCO file that can be read back.
+# --- The detections in images and frames, as a COCO file that can be loaded again.
 
 
 class _COCOFile:
-    """Collects detections and writes them as one COCO json file with scores."""
+    """Collects detections, and writes them as one COCO JSON file with scores."""
 
     def __init__(self, predictor: Predictor) -> None:
         count = predictor.config.num_classes
@@ -328,7 +348,7 @@ class _COCOFile:
         self.images, self._annotations = [], []
 
     def add(self, detections: Detections, file_name: str, **more) -> None:
-        """Adds an image and what was found in it, but for boxes without area."""
+        """Adds an image and its detections, except for boxes without area."""
         image_id = len(self.images) + 1
         height, width = detections.image.shape[:2]
         size = {"width": width, "height": height}
@@ -338,7 +358,7 @@ class _COCOFile:
         )
         for record in detections.to_coco():
             width, height = record["bbox"][2:]
-            if width <= 0 or height <= 0:  # found in the padding beside the image
+            if width <= 0 or height <= 0:  # the box is in the padding beside the image
                 continue
             number = len(self._annotations) + 1
             fields = {"id": number, "area": width * height, "iscrowd": 0}

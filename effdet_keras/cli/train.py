@@ -1,4 +1,4 @@
-"""`effdet-keras train`: `fine_tune`, with fields of a run as flags."""
+"""`effdet-keras train`: calls `fine_tune`, with flags for fields of a run."""
 
 from __future__ import annotations
 
@@ -48,8 +48,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     add_overwrite(parser)
 
-    # Most flags are fields of a `RunConfiguration`; `--set` gives those that have none.
-    # `run` gets only those that were given: the configuration has the defaults.
+    # Most flags are fields of a `RunConfiguration`; `--set` sets the other fields.
+    # `run` receives only the flags that were given; the configuration has the defaults.
     not_given = argparse.SUPPRESS
     model = parser.add_argument_group("model", argument_default=not_given)
     model.add_argument(
@@ -194,7 +194,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="PATTERN",
         help="instead of DATA, files to train on, such as 'data/train-*.tfrecord'",
     )
-    # In google/automl's spelling.
+    # The spelling of google/automl.
     data.add_argument("--train_file_pattern", metavar="PATTERN", help=argparse.SUPPRESS)
     data.add_argument(
         "--val-file-pattern",
@@ -350,12 +350,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def _word(text):
-    """A word, or None for "none"."""
+    """Returns a word; None for "none" and "null"."""
     return None if text in ("none", "null") else text
 
 
 def _number_or_word(text):
-    """A number, or a word as `_word` reads it."""
+    """Returns a number, or a word as `_word` reads it."""
     try:
         return float(text)
     except ValueError:
@@ -363,7 +363,7 @@ def _number_or_word(text):
 
 
 def _names(text):
-    """Names between commas; none of them for "none"."""
+    """Returns the names between commas; no names for "none"."""
     if _word(text) is None:
         return ()
     return tuple(name.strip() for name in text.split(",") if name.strip())
@@ -383,7 +383,7 @@ def run(
     overwrite: bool = False,
     **fields: Any,
 ) -> None:
-    """Trains a detector; `fields` are those of a `RunConfiguration`."""
+    """Trains a detector; `fields` are fields of a `RunConfiguration`."""
     keras.require("`effdet-keras train`")
     from effdet_keras.runs.configuration import parse_settings
     from effdet_keras.runs.fine_tune import fine_tune
@@ -410,7 +410,7 @@ def run(
         try:
             result = fine_tune(given.pop("data", None), **options, **given)
         except KeyboardInterrupt:
-            # The network may be away: an address is not asked.
+            # The network may be down, so an address is not asked for its files.
             if RunFolder(out, fetches=False).archive.is_dir():
                 folder = shlex.quote(out)
                 print(f"\nTo resume: effdet-keras train --resume --out {folder}")
@@ -420,7 +420,7 @@ def run(
 
 
 def _print_result(result):
-    """Prints what it came to, and where what is."""
+    """Prints the AP, the files in the folder, and the paths of the checkpoints."""
     if result.numbers:
         found = f"AP {result.numbers['AP']:.3f}, AP50 {result.numbers['AP50']:.3f}"
         print(f"\n{found} on '{result.split}'")

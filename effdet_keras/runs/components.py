@@ -1,4 +1,4 @@
-"""What a run trains with: splits of its data, its model, batches and callbacks."""
+"""The components of a run: splits of the data, model, batches and callbacks."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ from effdet_keras.weights.archive import read_archive_info
 from effdet_keras.weights.presets import PACKAGES_EXTRA
 from effdet_keras.weights.read_weights import read_weights
 
-# The usual names of splits, by what a run does with them.
+# The usual names of splits, by their role in a run.
 _USUAL = {
     "train": ("train",),
     "validation": ("val", "valid", "validation"),
@@ -43,7 +43,7 @@ _USUAL = {
 }
 
 
-# The fields of a run that say which images there are.
+# The fields of a configuration that decide which images each split has.
 SPLIT_FIELDS = (
     "data",
     "train_file_pattern",
@@ -59,7 +59,7 @@ SPLIT_FIELDS = (
 
 
 def datasets_in_memory(data: Any) -> Mapping[str, DetectionDataset] | None:
-    """Datasets by split, where they were given and are not to be read; else None."""
+    """Returns datasets by split if they are in memory; None if `data` is a path."""
     is_one = isinstance(data, DetectionDataset)
     data = {"train": data} if is_one else data
     return data if isinstance(data, Mapping) else None
@@ -67,7 +67,7 @@ def datasets_in_memory(data: Any) -> Mapping[str, DetectionDataset] | None:
 
 @dataclasses.dataclass(frozen=True)
 class Splits:
-    """The datasets of a run, all of the same classes."""
+    """The datasets of a run. All have the same classes."""
 
     train: DetectionDataset
     validation: DetectionDataset
@@ -76,18 +76,18 @@ class Splits:
 
     @property
     def final(self) -> tuple[str, DetectionDataset]:
-        """Name and images of the split that the trained model is evaluated on."""
+        """Name and images of the split for the final evaluation."""
         if self.test is None:
             return "validation", self.validation
         return self.test_name, self.test
 
     def by_role(self) -> dict[str, DetectionDataset]:
-        """The datasets that there are, by what the run does with them."""
+        """Returns the datasets by role: "train", "validation" and, if any, "test"."""
         every = {"train": self.train, "validation": self.validation, "test": self.test}
         return {role: dataset for role, dataset in every.items() if dataset is not None}
 
     def one_batch(self, batch_size: int) -> Splits:
-        """Images of each split, as many as one batch has: the first with objects."""
+        """Returns one batch of images per split; images with objects come first."""
 
         def first(dataset):
             places = range(len(dataset))
@@ -103,13 +103,13 @@ def choose_splits(
     configuration: RunConfiguration,
     datasets: Mapping[str, DetectionDataset] | None = None,
 ) -> Splits:
-    """Reads the data of a run, unless it is in memory, and chooses its splits."""
+    """Chooses the splits of a run; reads its data first unless it is in memory."""
     is_read = datasets is None
     if is_read:
         datasets = _read_splits(configuration)
     name = _name(configuration, "train", datasets)
     if name is None and len(datasets) == 1:
-        name = next(iter(datasets))  # data that is not divided
+        name = next(iter(datasets))  # the data has only one split
     if name is None:
         raise InvalidValueError(
             f"The data has the splits {', '.join(datasets)}, none of which is called "
@@ -157,10 +157,10 @@ def choose_splits(
 
 
 def _without_validation(datasets, name, valid_name):
-    """The training images that are not those of the validation split, and its name.
+    """Returns the training images that are not in the validation split, and its name.
 
-    Where no others would be left, a part of them has to become the validation split:
-    the name is None.
+    If no images would be left, the name is None: then a part of the training images has
+    to become the validation split.
     """
     train, valid = datasets[name], datasets[valid_name]
     shared = set(shared_images(valid.records, train.records))
@@ -181,7 +181,7 @@ def _without_validation(datasets, name, valid_name):
 
 
 def _read_splits(configuration):
-    """The datasets that a run names, by their splits."""
+    """Returns the datasets that a configuration names, by split."""
     options = {
         "format": configuration.format,
         "class_names": configuration.class_names,
@@ -204,7 +204,7 @@ def _read_splits(configuration):
 
 
 def _name(configuration, role, datasets):
-    """The name of the split with a role; None where "auto" finds none."""
+    """Returns the name of the split for a role; None if "auto" finds none."""
     value = getattr(configuration, f"{role}_split")
     if value == "auto":
         usual = [name for name in _USUAL[role] if name in datasets]
@@ -214,27 +214,27 @@ def _name(configuration, role, datasets):
     return value
 
 
-# --- Its model: of a preset or a TF-Hub module, for its classes.
+# --- The model of a run: a preset or a TF-Hub module, with the classes of the data.
 
-# Those that "auto" fits to the boxes, or takes from a teacher.
+# The fields that `anchors="auto"` fits to the boxes, or takes from a teacher.
 _OWN_ANCHORS = {"anchor_scale", "aspect_ratios", "num_scales"}
 
 
 def make_model(
     configuration: RunConfiguration, train: DetectionDataset
 ) -> EfficientDet:
-    """Makes the model of a run, and compiles it."""
+    """Returns a new, compiled model for a run."""
     options = dict(configuration.model_config)
     distribute = configuration.distribute
     if distribute is not None and ENGINES[distribute] == "tensorflow":
-        options.setdefault("sync_batch_norm", True)  # which JAX always does
+        options.setdefault("sync_batch_norm", True)  # JAX always synchronizes
     options["verbose"] = int(configuration.verbose != 0)
     with _place(configuration):
         if configuration.is_hub_module:
             model = _build_from_hub(configuration, train, options)
         else:
             model = _build_from_preset(configuration, train, options)
-        # What a loaded detector has stays, where the run does not say otherwise.
+        # A loaded detector keeps its settings, unless the configuration changes them.
         model.postprocess = configuration.new_postprocess(model.postprocess)
         if configuration.quantization is not None:
             model.quantize_aware(**configuration.quantization)
@@ -250,7 +250,7 @@ def make_model(
 def load_run_to_resume(
     configuration: RunConfiguration, checkpoint: Any
 ) -> EfficientDet:
-    """The model of a checkpoint of a run, to go on with: compiled as it was."""
+    """Returns the model of a checkpoint to resume, compiled as it was."""
     with _place(configuration):
         return EfficientDet.from_archive(checkpoint, resume=True)
 
@@ -259,7 +259,7 @@ def load_run_to_resume(
 def with_teacher(
     model: EfficientDet, configuration: RunConfiguration, batches: Any
 ) -> Iterator[Any]:
-    """Context in which a run's batches teach what its teacher sees, if it has one."""
+    """Returns a context that gives batches for distillation, if there is a teacher."""
     if configuration.teacher is None:
         yield batches
         return
@@ -272,10 +272,11 @@ def with_teacher(
 
 
 def _build_from_preset(configuration, train, options):
-    """Makes the model of a preset, with the weights of the configuration."""
+    """Returns the model of a preset, with the weights of the configuration."""
     if configuration.freeze == ALL_BUT_NEW_CLASSES:
         options |= _old_and_new_classes(configuration, train)
-        own = ("auto", None)  # of the detector, whose scores would change with it
+        # Another size would change the scores of the loaded detector.
+        own = ("auto", None)
     else:
         own = (None,)
     if configuration.image_size not in own:
@@ -314,10 +315,10 @@ def _build_from_preset(configuration, train, options):
 
 
 def _old_and_new_classes(configuration, train):
-    """The classes of the detector that is loaded, and behind them those of the data.
+    """Returns the classes of the loaded detector, followed by new ones of the data.
 
-    The data need not have the old ones. Nothing where no detector with names is loaded:
-    `compile` says so.
+    The data need not have the old classes. The result is empty if the weights are not
+    a detector with class names; then `compile` raises an error.
     """
     if configuration.weights in ("auto", None):
         return {}
@@ -332,7 +333,7 @@ def _old_and_new_classes(configuration, train):
 
 
 def _build_from_hub(configuration, train, options):
-    """Makes the model of a module, which keeps its anchors, and a size not given."""
+    """Returns the model of a TF-Hub module, which keeps its anchors."""
     if configuration.image_size not in ("auto", None):
         options["image_size"] = configuration.image_size
     model = EfficientDet.from_hub(
@@ -351,7 +352,7 @@ def _build_from_hub(configuration, train, options):
 
 @contextlib.contextmanager
 def _place(configuration):
-    """Context in which a model has the precision and the devices of its run."""
+    """Returns a context with the precision and the devices of a run."""
     with contextlib.ExitStack() as stack:
         stack.callback(keras.config.set_dtype_policy, keras.config.dtype_policy())
         keras.config.set_dtype_policy(configuration.precision)
@@ -360,11 +361,11 @@ def _place(configuration):
         yield
 
 
-# --- What it gives to `fit`: batches, and callbacks.
+# --- The arguments of `fit`: batches and callbacks.
 
 
 def check_monitor(configuration: RunConfiguration, class_names: Sequence[str]) -> None:
-    """Raises ValueError for a `monitor` that the logs of no epoch will have."""
+    """Raises ValueError if no epoch will log the number that `monitor` names."""
     monitor = configuration.monitor
     known = [*METRIC_NAMES, "mIoU", *(f"AP/{name}" for name in class_names)]
     of_pixels = monitor.startswith("IoU/")
@@ -379,7 +380,7 @@ def check_monitor(configuration: RunConfiguration, class_names: Sequence[str]) -
 def training_batches(
     model: EfficientDet, configuration: RunConfiguration, dataset: DetectionDataset
 ) -> Any:
-    """The batches of an epoch, augmented: a `tf.data.Dataset`."""
+    """Returns the augmented batches of an epoch, a `tf.data.Dataset`."""
     options: dict[str, Any] = {
         "epochs": num_epochs(configuration, dataset),
         "flip_probability": configuration.flip_probability,
@@ -397,7 +398,7 @@ def training_batches(
 
 
 def num_epochs(configuration: RunConfiguration, dataset: DetectionDataset) -> int:
-    """How many epochs a run has."""
+    """Returns the number of epochs of a run."""
     if configuration.one_batch:
         return 1
     if configuration.epochs is not None:
@@ -409,10 +410,10 @@ def num_epochs(configuration: RunConfiguration, dataset: DetectionDataset) -> in
 
 
 class EarlyStopping(keras.callbacks.EarlyStopping):
-    """Keras' own, which counts evaluations: epochs without one are left out."""
+    """Keras' `EarlyStopping`, which skips epochs without an evaluation."""
 
     def get_monitor_value(self, logs: Mapping[str, Any] | None) -> Any:
-        """The number in the logs, or None, of which Keras would warn."""
+        """Returns the monitored number, or None, without the warning of Keras."""
         return (logs or {}).get(self.monitor)
 
 
@@ -423,7 +424,7 @@ def callbacks_of_run(
     log: RunLog,
     more: Sequence[keras.callbacks.Callback] = (),
 ) -> list[keras.callbacks.Callback]:
-    """Log and checkpoints; evaluation, TensorBoard and a trace where wanted."""
+    """Returns log, checkpoints and, if configured, evaluation and other callbacks."""
     every, is_loud = configuration.evaluate_every, configuration.verbose != 0
     archive = CheckpointArchive(
         folder.archive,
@@ -444,7 +445,7 @@ def callbacks_of_run(
             verbose="auto" if is_loud else False,
             losses=configuration.validation_losses,
         )
-        evaluation.explains_at_end = False  # the evaluation of the best checkpoint does
+        evaluation.explains_at_end = False  # the final evaluation explains the result
         callbacks.insert(0, evaluation)
     if writes_tensorboard(configuration):
         callbacks.append(TensorBoardCurves(folder.tensorboard, write_graph=False))
@@ -472,8 +473,8 @@ def callbacks_of_run(
                 verbose=is_loud,
             )
         )
-    # The archive behind the log: no epoch has a checkpoint and no line. It holds what
-    # the run's own callbacks count.
+    # The archive comes after the log, so that no epoch has a checkpoint without a line
+    # in the log. It comes after the run's own callbacks, since it stores their state.
     callbacks += [*more, archive]
     if configuration.profile is not None:
         from effdet_keras.extras.profile import ProfiledSteps as profiled
@@ -484,6 +485,6 @@ def callbacks_of_run(
 
 
 def writes_tensorboard(configuration: RunConfiguration) -> bool:
-    """Whether a run writes files for TensorBoard."""
+    """Returns whether a run writes files for TensorBoard."""
     is_auto = configuration.tensorboard == "auto"
     return has_tensorboard() if is_auto else configuration.tensorboard

@@ -1,4 +1,4 @@
-"""`RunConfiguration`: all that decides how a training runs, checked when it is made."""
+"""`RunConfiguration`: every setting of a training run, checked on construction."""
 
 from __future__ import annotations
 
@@ -46,30 +46,30 @@ from effdet_keras.train.matching import IoUMatching
 from effdet_keras.train.new_classes import ALL_BUT_NEW_CLASSES
 from effdet_keras.train.recipe import Auto, Recipe, RecipeFields
 
-# A run is as long as one of these says.
+# At most one of these fields sets the length of a run.
 LENGTHS = ("epochs", "steps", "time_budget")
-# What a run trains on is `data`, or the files of these.
+# A run trains on `data`, or else on the files that these fields name.
 FILE_PATTERNS = ("train_file_pattern", "val_file_pattern")
-# The options of a field of a size in pixels: one number, or `(height, width)`.
+# Options of a field that is a size in pixels: one number, or `(height, width)`.
 _SIZE: dict[str, Any] = {"whole": True, "form": "number or sequence", "count": 2}
-# Fields that may be None, which the command and YAML files spell as the word "none".
+# Fields that may be None. The command and YAML files write None as the word "none".
 _MAY_BE_NONE = ("weights", "freeze", "test_split")
 
 
-# --- Durations as people write them, "90s", "20m", "1.5h"; steps: "10,20", or 10.
+# --- Durations such as "90s", "20m" and "1.5h", and ranges of steps: "10,20", or 10.
 
 _SECONDS = {"s": 1.0, "m": 60.0, "h": 3600.0}
 _AMOUNT = re.compile(r"(\d+(?:\.\d+)?)([smh])")
 
 
 def seconds_of(duration: object) -> float | None:
-    """The seconds of text such as "20m"; None of what is no duration above 0."""
+    """Returns the seconds of text such as "20m"; None if it is no duration above 0."""
     found = _AMOUNT.fullmatch(duration) if isinstance(duration, str) else None
     return (float(found[1]) * _SECONDS[found[2]] or None) if found else None
 
 
 def in_words(seconds: float) -> str:
-    """Seconds, as people write them."""
+    """Returns a duration in seconds as text with a unit, such as "90 s"."""
     if seconds < 10:
         return f"{seconds:.2g} s"
     if seconds < 120:
@@ -78,7 +78,7 @@ def in_words(seconds: float) -> str:
 
 
 def range_of_steps(value: int | str) -> tuple[int, int] | None:
-    """The first and the last step that a value names; None if it names none."""
+    """Returns the first and last step that a value names; None if it is invalid."""
     steps = str(value).split(",")
     if len(steps) > 2 or not all(step.isdigit() for step in steps):
         return None
@@ -86,130 +86,149 @@ def range_of_steps(value: int | str) -> tuple[int, int] | None:
     return (first, last) if 1 <= first <= last else None
 
 
-# --- The options of a run.
+# --- The settings of a run.
 
 
 @dataclasses.dataclass(frozen=True)
 class RunConfiguration(RecipeFields):
-    """How one training runs: data, model, recipe, length; every field is checked.
+    """Holds all settings of a training run: data, model, recipe and length.
 
-    `fine_tune` and `effdet-keras train` take it, and write it to the folder of the run.
-    A field left at "auto", or at None where that says so, is chosen from the data.
+    `fine_tune` and `effdet-keras train` take this configuration and write it to the
+    folder of the run. Every field is checked on construction. A field with the value
+    "auto", and a field whose None is described that way below, is chosen from the data.
 
     Args:
-        data: string, the dataset's file or folder; None for datasets in memory.
-        train_file_pattern, val_file_pattern: strings, in the place of `data`: files to
-            train on and to validate on, each as `ek.data.load` takes it, such as
-            "data/train-*.tfrecord". Without the second, a part of the first is kept for
-            validation. There is no test split.
+        data: string, file or folder of the dataset; None for datasets in memory.
+        train_file_pattern, val_file_pattern: strings, used instead of `data`: the files
+            to train on and to validate on. Each is anything that `ek.data.load` takes,
+            such as "data/train-*.tfrecord". Without `val_file_pattern`, a part of the
+            training images is kept for validation. There is no test split.
         format, class_names, on_error, unlabelled, reader_options: as in
             `ek.data.load`.
-        train_split, validation_split, test_split: strings, names of splits. "auto" is
-            "train"; "val", "valid" or "validation", or else a part of the training
-            images; and "test", or else none. None for `test_split` is none.
-        validation_fraction: float, that part, where there is no validation split.
-        split_by: string, which images then stay on one side: "auto" (near-duplicates
-            and recordings), "hash", "name", "folder" or "image" (none), which are
-            `groups` of `DetectionDataset.split`.
-        train_on_crowds: bool, whether to train `with_crowds_as_objects` (see
-            `DetectionDataset`). Evaluation ignores crowds as ever.
+        train_split, validation_split, test_split: strings, names of splits. For
+            training, "auto" is "train". For validation, it is "val", "valid" or
+            "validation", or else a part of the training images. For the test split, it
+            is "test", or else there is none. `test_split=None` uses no test split.
+        validation_fraction: float, the fraction of the training images that is kept for
+            validation if there is no validation split.
+        split_by: string, which images then stay on the same side of that split: "auto"
+            (near-duplicates and recordings), "hash", "name", "folder" or "image" (each
+            image alone). These are the `groups` of `DetectionDataset.split`.
+        train_on_crowds: bool, whether to train on crowd regions as if they were objects
+            (`DetectionDataset.with_crowds_as_objects`). Evaluation ignores crowd
+            regions in either case.
         model: string, a preset such as "efficientdet-lite0", or the address or folder
             of a TF-Hub module.
-        weights: string, what to start from: a key of published weights ("coco",
-            "imagenet"), a file, a folder or an address; None or "none" for random
-            weights. "auto" is "imagenet" where it can be had, and else random; of a
-            TF-Hub module it is the module's own weights, and nothing else can be given.
-        checkpoint_type: "classification", "detection" or "full", what to take of
-            `weights`, see `EfficientDet.load_pretrained`; None is all that fits.
-        name_map: dict of strings, which arrays of the file `weights` are which weights
-            of the model, by their names, see `EfficientDet.load_pretrained`. What
-            neither the map nor the file's own names give to the model must be left out
-            by `checkpoint_type`.
-        image_size: int or `(height, width)`; "auto" fits it to the boxes; None is the
-            model's own. A TF-Hub module keeps its size, unless one is given, and its
-            anchors.
+        weights: string, the initial weights: a key of published weights ("coco",
+            "imagenet"), a file, a folder or an address. None or "none" is random
+            weights. "auto" is "imagenet" if it is available, and otherwise random. For
+            a TF-Hub module, "auto" is the module's own weights, and no other value is
+            allowed.
+        checkpoint_type: "classification", "detection" or "full": which part of
+            `weights` to load, see `EfficientDet.load_pretrained`. None loads everything
+            that fits.
+        name_map: dict of strings, which maps names of arrays in the file `weights` to
+            names of the model's weights, see `EfficientDet.load_pretrained`. A weight
+            that gets an array neither by this map nor by the file's own names must be
+            excluded by `checkpoint_type`.
+        image_size: int or `(height, width)` in pixels. "auto" fits the size to the
+            boxes. None is the model's own size. A TF-Hub module keeps its anchors, and
+            it keeps its size unless a size is given. With
+            `freeze="all-but-new-classes"`, "auto" is also the model's own size.
         anchors: "auto" fits the anchors to the boxes, unless `model_config` has
-            `anchor_scale` or `aspect_ratios`; None keeps the model's.
+            `anchor_scale`, `aspect_ratios` or `num_scales`. None keeps the model's
+            anchors.
         model_config: dict, other fields of `EfficientDetConfig`.
         precision: "float32", "mixed_bfloat16" or "mixed_float16".
-        distribute: None for one device; with TensorFlow "mirrored" for all graphics
-            cards of this machine, or "multiworker" for the processes of a launcher,
-            both with `sync_batch_norm`; "jax" for all devices and processes of JAX
-            (docs/distributed.md). `batch_size` counts the images of all.
-        recipe: "auto", "reference" or "tfod", see `EfficientDet.compile`, as are
-            `optimizer`, `schedule`, `learning_rate`, `weight_decay`, `clip_norm`,
-            `ema_decay`, `learning_rate_multipliers`, `gradient_multipliers`,
-            `accumulate_steps`, `grad_checkpoint`, `loss_scale`, `batch_norm_warmup`,
-            `freeze`, `freeze_batch_norm`, `jit_compile`, `run_eagerly` and
-            `steps_per_execution`.
+        distribute: None for one device. With TensorFlow, "mirrored" uses all graphics
+            cards of this machine, and "multiworker" uses the processes of a launcher;
+            both turn on `sync_batch_norm`. "jax" uses all devices and processes of JAX
+            (docs/distributed.md). `batch_size` is the number of images of all devices
+            together.
+        recipe: "auto", "reference" or "tfod", see `EfficientDet.compile`, which
+            also documents the fields `optimizer`, `schedule`, `learning_rate`,
+            `weight_decay`, `clip_norm`, `ema_decay`, `learning_rate_multipliers`,
+            `gradient_multipliers`, `accumulate_steps`, `grad_checkpoint`, `loss_scale`,
+            `batch_norm_warmup`, `freeze`, `freeze_batch_norm`, `jit_compile`,
+            `run_eagerly` and `steps_per_execution`.
         loss: dict, fields of `DetectionLoss`; empty for the recipe's loss.
         matching: dict, fields of `IoUMatching`; empty for the recipe's matching.
-        adversarial: dict, fields of `AdvProp`, to train on adversarial images as well;
-            None for clean images alone.
+        adversarial: dict, fields of `AdvProp`, to train on adversarial images as well.
+            None trains on clean images only.
         quantize_aware: True, or a dict of arguments of `EfficientDet.quantize_aware`,
-            to train for an int8 file; None or False for the float network.
-        teacher: string, the archive of a trained model of the same classes, path or
-            address, from which the run learns beside the annotations, see `distill`;
-            None for none. `anchors="auto"` takes the teacher's.
-        teacher_weight: float above 0, of that loss: the `weight` of `distill`.
-        epochs: int; None is enough for 1,400 steps.
-        steps: int, the steps of the whole training, in the place of `epochs`; those of
-            more than one epoch are rounded up to whole epochs.
-        time_budget: string, the time for the whole run, in the place of `epochs`:
-            "90s", "20m", "1.5h". Some steps and an evaluation are measured first, and
-            the length is chosen so that the run ends within it.
-        batch_size: int, images per step; evaluation has batches of this size as well.
-            "auto" is the largest that fits into memory, up to 16 (64 for 5,000
-            images or more): it is measured.
-        one_batch: bool, whether to train one step on one batch, not compiled, and
-            evaluate as many images: a minute shows whether all parts work.
-        seed: int below 2 ** 32, of weights, order and augmentation.
-        deterministic: bool, whether TensorFlow uses operations alone that compute the
-            same bits each time, which may be slower; it counts for the whole process.
+            to train for an int8 file. None or False trains the float network.
+        teacher: string, path or address of the archive of a trained model with the same
+            classes. The run learns from this model's outputs in addition to the
+            annotations, see `distill`. None uses no teacher. With a teacher,
+            `anchors="auto"` takes the teacher's anchors.
+        teacher_weight: float above 0, the weight of the distillation loss: `weight` of
+            `distill`.
+        epochs: int; None is enough epochs for 1,400 steps.
+        steps: int, number of steps of the whole training, used instead of `epochs`. If
+            this is more than one epoch, it is rounded up to whole epochs.
+        time_budget: string, the time for the whole run, used instead of `epochs`:
+            "90s", "20m", "1.5h". The run first measures some steps and an evaluation,
+            and then chooses its length such that it ends within this time.
+        batch_size: int, images per step, and also per batch of an evaluation. "auto"
+            measures the largest batch that fits into memory, up to 16 (64 for a dataset
+            of 5,000 images or more).
+        one_batch: bool, whether to train one uncompiled step on one batch, and to
+            evaluate on as many images. This shows within a minute whether all parts
+            work.
+        seed: int below 2 ** 32, for initial weights, the order of images, and
+            augmentation.
+        deterministic: bool, whether TensorFlow uses only operations that give the same
+            bits every time. They may be slower. The setting applies to the whole
+            process.
         balance: float in (0, 1], or "auto", to train on images of rare classes more
-            often, see `DetectionDataset.batches`; None for each image once per epoch.
-        augment: list of augmentations, applied in this order: names in
-            `ek.augment.NAMES` or of an `ek.augment.PreprocessingStep`, or, with other
-            arguments, `{"name": "rotate", "degrees": 5.0}`; "auto" is the recipe's.
-        flip_probability: float from 0 to 1.
+            often, see `DetectionDataset.batches`. None uses each image once per epoch.
+        augment: list of augmentations, applied in this order. An entry is a name in
+            `ek.augment.NAMES`, the name of an `ek.augment.PreprocessingStep`, or a
+            mapping with arguments: `{"name": "rotate", "degrees": 5.0}`. "auto" is the
+            recipe's list.
+        flip_probability: float from 0 to 1, probability of a horizontal flip.
         scale_jitter: `(lowest, highest)` factor on the image size; "auto" is the
             recipe's.
-        target_size: int or `(height, width)`, what `scale_jitter` multiplies in place
-            of the image size; None for that.
-        pad_rgb: three floats, the color around training images that do not fill the
-            input; None for the model's.
-        postprocess: dict, fields of `Postprocess`; the others are those of a loaded
-            detector, whose file tells them, or the defaults.
-        monitor: string, the number in the logs by which the best checkpoint is chosen;
-            more is better, unless it is a loss such as "val_loss".
-        patience: int, the number of evaluations without a better `monitor` that end the
-            training, as of `keras.callbacks.EarlyStopping`; None for none. It is for a
-            constant rate: with the recipe's schedule most trainings are best at their
-            end.
-        evaluate_every: int, epochs from one evaluation to the next; 0 evaluates
-            nothing, not even at the end: then there is the last checkpoint alone.
-        validation_losses: bool, whether an evaluation computes the losses as well, from
+        target_size: int or `(height, width)` in pixels, the size that `scale_jitter`
+            multiplies instead of the image size. None is the image size.
+        pad_rgb: three floats from 0 to 255, the color around training images that do
+            not fill the input. None is the model's.
+        postprocess: dict, fields of `Postprocess`. Fields that are not given are those
+            stored in the file of a loaded detector, or else the defaults.
+        monitor: string, the logged number that chooses the best checkpoint. Larger is
+            better, unless it is a loss such as "val_loss".
+        patience: int, number of evaluations without a better `monitor` after which the
+            training stops, as in `keras.callbacks.EarlyStopping`. None never stops
+            early. Use it with a constant learning rate: with the recipe's schedule,
+            most trainings are best at their end.
+        evaluate_every: int, number of epochs from one evaluation to the next. With 0,
+            the run evaluates nothing, not even at the end, and only keeps the last
+            checkpoint.
+        validation_losses: bool, whether an evaluation also computes the losses, from
             the same forward pass.
         save_every_steps, save_every_minutes, keep, keep_every_hours: which checkpoints
-            are written and stay, as in `ek.callbacks.CheckpointArchive`.
-        tensorboard: bool, whether to write files for TensorBoard; "auto" where it is
-            installed.
-        gradient_summary_every: int, the steps from one summary of the norm of each
-            variable's gradient to the next, see
-            `effdet_keras.extras.step_summary.GradientSummary`; None for none. It needs
-            TensorBoard, as the next does.
-        input_summary_every: int, the same of images as the network is given them in
-            training, see `effdet_keras.extras.step_summary.InputSummary`.
-        profile: the steps to trace, such as "10,20" for a first and a last one, or 10.
-        export: string, a target of `EfficientDet.export`: the untrained model is
-            exported before the first epoch, so that what fails is known at once, and
-            the best checkpoint at the end, to the folder `export`; None for neither.
+            are written and kept, as in `ek.callbacks.CheckpointArchive`.
+        tensorboard: bool, whether to write files for TensorBoard. "auto" writes them if
+            TensorBoard is installed.
+        gradient_summary_every: int, number of steps from one summary of the norms of
+            the gradients of all variables to the next, see
+            `effdet_keras.extras.step_summary.GradientSummary`. None writes none. This
+            field and the next one need TensorBoard.
+        input_summary_every: int, number of steps from one summary of the images that
+            the network receives in training to the next, see
+            `effdet_keras.extras.step_summary.InputSummary`. None writes none.
+        profile: the steps to trace: one step, such as 10, or a first and a last step,
+            such as "10,20".
+        export: string, a target of `EfficientDet.export`. The untrained model is
+            exported before the first epoch, so that a failure shows at once. The best
+            checkpoint is exported at the end, to the subfolder `export`. None exports
+            nothing.
         verbose: "auto" prints one line per epoch, 1 a progress bar, 2 all numbers of
             each epoch, 0 nothing.
 
     Raises:
-        ValueError, TypeError: If a field has a value that cannot be right, or two
-            contradict.
+        ValueError, TypeError: If the value or the type of a field is not allowed, or if
+            two fields contradict each other.
 
     Example:
         >>> run = RunConfiguration(data="cells", model_config={"max_level": 5})
@@ -313,11 +332,11 @@ mean 'epochs'? It has: data, ...
 
     @classmethod
     def read(cls, path: str | os.PathLike) -> RunConfiguration:
-        """Reads a YAML file that has some of the fields, or all.
+        """Reads a YAML file that sets some or all of the fields.
 
         Raises:
             OSError: If there is no such file.
-            ValueError, TypeError: If it is not YAML, or a field is wrong.
+            ValueError, TypeError: If it is not YAML, or the value of a field is wrong.
 
         Example:
             >>> import pathlib, tempfile
@@ -333,7 +352,7 @@ mean 'epochs'? It has: data, ...
             raise type(error)(f"In '{os.fspath(path)}': {error}") from error
 
     def write(self, path: str | os.PathLike) -> None:
-        """Writes all fields as a YAML file, which `read` reads.
+        """Writes all fields to a YAML file that `read` can read.
 
         Example:
             >>> import tempfile
@@ -346,7 +365,7 @@ mean 'epochs'? It has: data, ...
         write_text(path, to_yaml(self.to_dict()))
 
     def to_dict(self) -> dict[str, Any]:
-        """Returns all fields, in types that YAML and JSON have.
+        """Returns all fields as a dict of types that YAML and JSON have.
 
         Example:
             >>> RunConfiguration(image_size=(192, 256)).to_dict()["image_size"]
@@ -355,7 +374,7 @@ mean 'epochs'? It has: data, ...
         return {name: _with_lists(getattr(self, name)) for name in _kinds()}
 
     def replace(self, **fields: Any) -> RunConfiguration:
-        """Returns a copy with other values for some fields, checked as any.
+        """Returns a copy in which some fields have other values, checked like any.
 
         Example:
             >>> RunConfiguration().replace(freeze=None).freeze is None
@@ -372,18 +391,18 @@ mean 'epochs'? It has: data, ...
 
     @property
     def monitor_mode(self) -> str:
-        """The `mode` that goes with `monitor`: "min" for a loss, or else "max"."""
+        """The `mode` of callbacks for `monitor`: "min" for a loss, or else "max"."""
         return "min" if self.monitors_loss else "max"
 
     @property
     def monitors_loss(self) -> bool:
-        """Whether `monitor` is a loss; "AP/floss" is the AP of a class."""
+        """Whether `monitor` is a loss. "AP/floss" is not: it is the AP of a class."""
         name = f"_{self.monitor}"
         return name.endswith("_loss") and "/" not in name
 
     @property
     def has_best(self) -> bool:
-        """Whether epochs have the number by which the best checkpoint is chosen."""
+        """Whether the run logs the number by which the best checkpoint is chosen."""
         return self.evaluate_every > 0 or self.monitors_loss
 
     @property
@@ -394,7 +413,7 @@ mean 'epochs'? It has: data, ...
         return {} if self.quantize_aware else None
 
     def recipe_arguments(self) -> dict[str, Any]:
-        """Returns the arguments of `EfficientDet.compile` that make the recipe."""
+        """Returns the arguments of `EfficientDet.compile` that define the recipe."""
         of_recipe = RecipeFields.__dataclass_fields__
         arguments = {name: getattr(self, name) for name in of_recipe}
         arguments |= {"loss": None, "matching": "auto", "adversarial": None}
@@ -406,19 +425,21 @@ mean 'epochs'? It has: data, ...
             from effdet_keras.extras.advprop import AdvProp as kind
 
             arguments["adversarial"] = _made(kind, "adversarial", self.adversarial)
-        Recipe(name=self.recipe, **arguments)  # says what contradicts
+        Recipe(name=self.recipe, **arguments)  # raises if arguments contradict
         return {"recipe": self.recipe, **arguments}
 
     def new_postprocess(self, others: Postprocess | None = None) -> Postprocess:
-        """Returns the `Postprocess` of `postprocess`, with the other fields of another.
+        """Returns a `Postprocess` with the fields that `postprocess` sets.
 
-        Without another these are the defaults.
+        Args:
+            others: `Postprocess`, from which the other fields are taken; None for the
+                defaults.
         """
         fields = {} if others is None else others.get_config()
         return _made(Postprocess, "postprocess", {**fields, **self.postprocess})
 
     def new_augmentations(self) -> list[Augmentation]:
-        """Returns the augmentations of `augment`; none of "auto"."""
+        """Returns the augmentations of `augment`; an empty list for "auto"."""
         entries = () if self.augment == "auto" else self.augment
         return [augmentation_of(entry) for entry in entries]
 
@@ -437,7 +458,7 @@ mean 'epochs'? It has: data, ...
         )
 
     def _check_together(self):
-        """Raises an error for a field of another form, or fields that contradict."""
+        """Raises an error if a field is invalid, or if fields contradict each other."""
         check_choice("format", self.format, [*FORMATS, None])
         check_choice("split_by", self.split_by, SPLIT_BY)
         check_choice("on_error", self.on_error, ON_ERROR)
@@ -540,13 +561,13 @@ mean 'epochs'? It has: data, ...
 
 @functools.cache
 def _kinds():
-    """The type of each field: the run's own, then those of the recipe."""
+    """Returns the type of each field: first the run's own fields, then the recipe's."""
     kinds = typing.get_type_hints(RunConfiguration)
     return {name: kinds[name] for name in {**RunConfiguration.__annotations__, **kinds}}
 
 
 def _is_of(value, kind):
-    """Whether a value is of a type, as annotations write it; no bool is a number."""
+    """Returns whether a value is of an annotated type; a bool is not a number."""
     origin, parts = typing.get_origin(kind), typing.get_args(kind)
     if origin in (typing.Union, types.UnionType):
         return any(_is_of(value, part) for part in parts)
@@ -571,7 +592,7 @@ def _made(cls, field, arguments):
 
 
 def _normalized(value):
-    """Lists, as YAML has them, as tuples; mappings as our own dicts; paths as text."""
+    """Converts lists of YAML to tuples, mappings to dicts, and paths to strings."""
     if isinstance(value, (list, tuple)):
         return tuple(map(_normalized, value))
     if isinstance(value, Mapping):
@@ -587,23 +608,30 @@ def _with_lists(value):
     return value
 
 
-# --- Fields as the command line gives them: `--set field=value`.
+# --- Fields from the command line: `--set field=value`.
 
 
 def parse_settings(
     texts: Iterable[str], flags: Mapping[str, Any] | None = None
 ) -> dict[str, Any]:
-    """Reads "field=value", or "field.name=value" of a mapping, with values of YAML.
+    """Parses settings "field=value", or "field.name=value" for a field with a mapping.
+
+    Values are parsed as YAML.
 
     Args:
-        texts: the settings.
-        flags: fields that were given by flags of their own.
+        texts: strings, the settings.
+        flags: dict of fields that have a command-line flag of their own and were given
+            by it.
 
     Returns:
         Dict of all these fields.
 
     Raises:
-        ValueError: If a text is no setting, or a field gets two values that differ.
+        ValueError: If a text is not a setting, or a field gets two different values.
+
+    Example:
+        >>> parse_settings(["epochs=20", "model_config.max_level=5"])
+        {'epochs': 20, 'model_config': {'max_level': 5}}
     """
     fields = dict(flags or {})
     sources = {name: [_flag_of(name)] for name in fields}
@@ -627,14 +655,14 @@ def _flag_of(field):
 
 
 def _together(field, first, second, sources, text):
-    """The value of a field that was given twice; an error where the two differ."""
+    """Returns the value of a field given twice; raises if the two values differ."""
     mappings = [one for one in (first, second) if isinstance(one, Mapping)]
     if len(mappings) == 2 and all(
         _is_same(field, first[key], second[key]) for key in first.keys() & second.keys()
     ):
         return {**first, **second}
     if len(mappings) == 1 and (first is True or second is True):
-        return mappings[0]  # what is on has these options
+        return mappings[0]  # True turns it on, and the mapping has its options
     if _is_same(field, first, second):
         return first
     raise InvalidValueError(
@@ -651,7 +679,7 @@ def _is_same(field, first, second):
 
 
 def refuse_unsupported(where: str, unsupported: tuple[str, ...]) -> None:
-    """Raises ValueError with the whole list of options that are not supported."""
+    """Raises ValueError that lists all unsupported options, if there are any."""
     if unsupported:
         listed = "\n  ".join(unsupported)
         raise InvalidValueError(

@@ -1,4 +1,4 @@
-"""The export of a run: tried with the untrained model, made of the best checkpoint."""
+"""The exports of a run: a trial with the untrained model, then the best checkpoint."""
 
 from __future__ import annotations
 
@@ -9,16 +9,19 @@ from effdet_keras.export.drawn_weights import draw_weights
 from effdet_keras.export.registry import TARGETS
 from effdet_keras.network.build import copied
 
-_FEW_IMAGES = 8  # to calibrate with, where the file is thrown away
+_FEW_IMAGES = 8  # to calibrate the trial export, whose file is thrown away
 
 
 def try_export(model, target, dataset):
-    """Exports a model that is not trained yet to a folder that is removed.
+    """Exports an untrained model to a temporary folder, to find failures early.
 
-    What a target refuses, a package that is missing and a conversion that computes
-    something else is known before hours of training. Batch norms get numbers of their
-    own, as training gives them, except for int8, whose rounding they are not made for.
-    A quantization-aware model, which has seen no numbers yet, is exported without that.
+    This shows before hours of training whether the target rejects the model, a package
+    is missing, or the converted model computes something else.
+
+    For this trial, the weights and the statistics of batch normalization are random
+    numbers like those of a trained model. The exception is int8, for whose rounding
+    these numbers are not made. A quantization-aware model has not seen any activations
+    yet, so it is exported without its quantization.
     """
     print(f"Exporting the untrained model for '{target}', to see that it can be.")
     trial = copied(model, quantization=None)
@@ -35,7 +38,7 @@ def try_export(model, target, dataset):
 
 
 def export_run(model, target, folder, dataset):
-    """Exports the best checkpoint of a run to a folder in `folder`."""
+    """Exports the best checkpoint of a run to a subfolder of `folder`."""
     path = _path(folder, model, target)
     path.parent.mkdir(parents=True, exist_ok=True)
     print(f"\nExport of that checkpoint for '{target}':")
@@ -43,13 +46,13 @@ def export_run(model, target, folder, dataset):
 
 
 def _path(folder, model, target):
-    """Where a target writes to: TF Serving wants a version, and others take a name."""
+    """Returns the output path: TF Serving needs a version, other targets a name."""
     version = ("1",) if target == "tf-serving" else ()
     return folder.joinpath(target, model.config.name, *version)
 
 
 def _options(model, target, dataset):
-    """The images that int8 is calibrated with, where a target has nothing else."""
+    """Returns images for calibration, if the target is int8 only and needs them."""
     chosen = TARGETS[target]
     is_free = "precision" in chosen.options or "calibration" not in chosen.options
     learned = chosen.takes_int8 and model.quantization is not None

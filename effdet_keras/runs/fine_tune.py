@@ -1,4 +1,4 @@
-"""`fine_tune`: a detector for a dataset, in one call, from its data to its numbers."""
+"""`fine_tune`: trains and evaluates a detector on a dataset in one call."""
 
 from __future__ import annotations
 
@@ -87,22 +87,30 @@ def fine_tune(
 ) -> FineTuned:
     """Trains a detector on a dataset, and evaluates its best checkpoint.
 
-    It does what `effdet-keras train` does: reads the splits of the data, makes the
-    model with classes, image size and anchors for it, compiles it with the recipe,
-    trains it with an evaluation after each epoch, keeps the best checkpoint, and
-    evaluates that on the test split, or where there is none on the validation split.
-    docs/train.md says what is in `out` then, and has an example that trains.
+    It does the same as `effdet-keras train`:
+
+    1. It reads the splits of the data.
+    2. It makes a model whose classes, image size and anchors suit the data, and
+       compiles it with the recipe.
+    3. It trains the model, evaluates it after each epoch, and keeps the best
+       checkpoint.
+    4. It evaluates this checkpoint on the test split, or on the validation split if
+       there is no test split.
+
+    docs/train.md lists the files that are then in `out`, and has an example that
+    trains.
 
     `fields` override `hparams` and `pipeline_config`, and these override
     `configuration`.
 
     Args:
-        data: path of the dataset; or a `DetectionDataset`; or a dict of them by split,
-            as `ek.data.load_splits` returns. None for the path in `configuration`, or
-            for the files of `train_file_pattern` and `val_file_pattern`.
+        data: path of the dataset, a `DetectionDataset`, or a dict of datasets by split,
+            as `ek.data.load_splits` returns it. None for the path in `configuration`,
+            or for the files of `train_file_pattern` and `val_file_pattern`.
         model: string, a preset, or the address or folder of a TF-Hub module. None is
-            that of `configuration`, "efficientdet-lite0" by default.
-        out: path of the folder to write to; None keeps nothing but the result.
+            the model of `configuration`, by default "efficientdet-lite0".
+        out: path of the folder to write to. None writes no files: only the returned
+            result is kept.
         configuration: `RunConfiguration`, or the path of its YAML file.
         hparams: hyper-parameters of google/automl: a string such as
             "learning_rate=0.04,gamma=2.0", the path of a YAML file, or a dict
@@ -110,27 +118,28 @@ def fine_tune(
         pipeline_config: path of the config of an EfficientDet of the TensorFlow
             Object Detection API (docs/migrating_from_tfod.md).
         ignore_unknown: bool, whether to train although `hparams` or `pipeline_config`
-            asks for something that changes the training and is not done here. Without
-            it that is an error, which lists all of it.
-        resume: bool, whether to go on with the run in `out`, with its configuration;
-            only its length, when it saves, `verbose` and the path of its data may
-            change. Where there is no run yet, and `data` or `configuration` is given,
-            it begins.
-        overwrite: bool, whether to remove the run that is in `out`.
-        callbacks: more callbacks of `fit`, such as those of W&B or MLflow.
+            has options that change the training and are not supported here. If False,
+            such options raise an error that lists all of them.
+        resume: bool, whether to resume the run in `out` with its configuration. Only
+            its length, when it saves, what it reports and exports, `verbose` and the
+            path of its data may change. If there is no run yet, and `data` or
+            `configuration` is given, a new run begins.
+        overwrite: bool, whether to remove an earlier run in `out`.
+        callbacks: further callbacks for `fit`, such as those of W&B or MLflow.
         **fields: fields of `RunConfiguration`, such as `epochs=20`, `batch_size=8`,
             `freeze="backbone"`, `seed=1`.
 
     Returns:
-        `FineTuned`: the model, its numbers, the history and the folder.
+        `FineTuned`: the model, its metrics, the history and the folder.
 
     Raises:
-        ValueError, TypeError: If a field or the data has something that cannot be
-            right; the message says what and the cure.
-        FileExistsError: If there is a run in `out` already.
-        OSError: If data or weights are not there, or `out` cannot be written to.
-        RuntimeError: If another process has `out`, or a run that is to go on has other
-            data than it began with.
+        ValueError, TypeError: If a field or the data is invalid. The message says what
+            is wrong and how to correct it.
+        FileExistsError: If `out` has a run already, and neither `overwrite` nor
+            `resume` is True, or if it has files that are not of a run.
+        OSError: If data or weights do not exist, or `out` cannot be written to.
+        RuntimeError: If another process uses `out`, or if a run to resume began with
+            other data, or its checkpoint is gone.
 
     Example:
         >>> fine_tune("cells", epoch=20)
@@ -152,7 +161,7 @@ mean 'epochs'? It has: data, ...
     names_files = fields.get("train_file_pattern") is not None
     has_nothing_to_begin = data is None and configuration is None and not names_files
     if pipeline_config is not None and datasets is not None:
-        # Datasets have names of their own, in the place of its label map's.
+        # Datasets have class names of their own, which replace those of the label map.
         fields.setdefault("class_names", None)
     with contextlib.ExitStack() as stack:
         distribute = fields.get(
@@ -161,7 +170,7 @@ mean 'epochs'? It has: data, ...
         if resume and RunFolder(out).has_run:
             distribute = RunFolder(out).read_configuration().distribute
         if distribute is not None:
-            start(distribute)  # before anything is computed
+            start(distribute)  # before any computation
         keeps_folder = out is not None and is_first_process()
         folder = RunFolder(
             out if keeps_folder else stack.enter_context(tempfile.TemporaryDirectory())
@@ -180,7 +189,7 @@ mean 'epochs'? It has: data, ...
                 "`export` writes to the folder of the run: name that with `out`, or "
                 f"leave `export` out. Received: export={chosen.export!r}, out=None"
             )
-        if not keeps_folder:  # nobody could look at them
+        if not keeps_folder:  # nobody could look at these files
             chosen = chosen.replace(
                 tensorboard=False,
                 gradient_summary_every=None,
@@ -194,13 +203,13 @@ mean 'epochs'? It has: data, ...
             )
         text.is_quiet = chosen.verbose == 0 or not is_first_process()
         splits = choose_splits(chosen, datasets)
-        if not callbacks:  # which may log more
+        if not callbacks:  # callbacks of the caller may log more numbers
             check_monitor(chosen, splits.train.class_names)
         stack.enter_context(folder.lock())
-        if not resume:  # another process may have taken it meanwhile
+        if not resume:  # another process may have begun a run here in the meantime
             folder.check_empty(overwrite=overwrite)
         options = {"started": time.monotonic(), "resume": resume}
-        # Before anything is on a graphics card.
+        # This has to come before anything is placed on a graphics card.
         from effdet_keras.extras.batch_size import with_batch_size
 
         chosen = with_batch_size(chosen, splits, hparams, fields)
@@ -210,13 +219,13 @@ mean 'epochs'? It has: data, ...
     return result if keeps_folder else dataclasses.replace(result, folder=None)
 
 
-# --- One run, to the best checkpoint and its numbers.
+# --- One run, from its splits to the metrics of its best checkpoint.
 
-_SEGMENTED = 6  # images whose class maps a report shows
+_SEGMENTED = 6  # number of images whose class maps the report shows
 
 
 def _run_training(configuration, splits, folder, text, *, started, resume, callbacks):
-    """Trains, keeps the best checkpoint, and evaluates it; `folder` is this run's."""
+    """Trains a model, keeps the best checkpoint in `folder`, and evaluates it."""
     if configuration.one_batch:
         splits = splits.one_batch(configuration.batch_size)
         print(
@@ -243,7 +252,7 @@ def _run_training(configuration, splits, folder, text, *, started, resume, callb
 
         configuration = choose_length(configuration, splits, started=started)
     keras.utils.set_random_seed(configuration.seed)
-    # The other backends compute the same bits on a processor as they are.
+    # On a CPU, the other backends are deterministic without a setting.
     if configuration.deterministic and keras.backend.backend() == "tensorflow":
         tf.config.experimental.enable_op_determinism()
     if position is not None:
@@ -257,7 +266,7 @@ def _run_training(configuration, splits, folder, text, *, started, resume, callb
         folder.begin(configuration, keeps_files=resume)
         text.keep_in(folder.text)
         if resume and is_first_process():
-            set_aside_damaged(folder.archive)  # also where nothing is left to train
+            set_aside_damaged(folder.archive)  # even if no epoch is left to train
         environment = {"seed": configuration.seed, **describe_environment()}
         folder.write_json("environment", environment)
         folder.write_json("data", {"path": _path_of_data(configuration), **described})
@@ -274,10 +283,10 @@ def _run_training(configuration, splits, folder, text, *, started, resume, callb
                 callbacks=callbacks,
             )
         finally:
-            if log.rows:  # also of a run that was stopped
+            if log.rows:  # also if the training was interrupted
                 plot = functools.partial(visualize.plot_history, history_of(log.rows))
                 draw_chart(folder.curves, plot)
-    copy_from_first(folder, file_of_best(folder))  # alike in all processes
+    copy_from_first(folder, file_of_best(folder))  # all evaluate the same file
     result = _final_evaluation(configuration, splits, folder, log)
     if configuration.export is not None and is_first_process():
         export_run(result.model, configuration.export, folder.export, splits.train)
@@ -305,7 +314,7 @@ def _fit(model, batches, configuration, splits, *, folder, log, position, callba
     )
     if not (configuration.run_eagerly or configuration.one_batch):
         print("Compiling the training step; the first step takes 10 to 60 s.")
-    # Keras' progress bar, 1, is for terminals: in a file a line per epoch, 2.
+    # Keras' progress bar (1) needs a terminal. In a file, print a line per epoch (2).
     needs_lines = configuration.verbose == 1 and not sys.stdout.isatty()
     model.fit(
         batches,
@@ -317,7 +326,7 @@ def _fit(model, batches, configuration, splits, *, folder, log, position, callba
 
 
 def _final_evaluation(configuration, splits, folder, log):
-    """Evaluates the best checkpoint on images on which nothing was trained."""
+    """Evaluates the best checkpoint on the test split, or on the validation split."""
     path = checkpoint_file(folder.archive, BEST_FILE)
     epoch, model = read_archive_info(path)["epoch"], EfficientDet.from_archive(path)
     which = "best" if path.name == BEST_FILE else "last"
@@ -328,7 +337,7 @@ def _final_evaluation(configuration, splits, folder, log):
         return FineTuned(model, {}, None, None, history, folder.path)
     name, dataset = splits.final
     print(f"{checkpoint} on the {len(dataset)} images of '{name}':")
-    # A bar counts the images, on terminals alone: it is made of carriage returns.
+    # The progress bar counts images. It uses carriage returns, so it needs a terminal.
     has_bar = sys.stdout.isatty() and configuration.verbose != 0
     options = {"batch_size": configuration.batch_size, "verbose": has_bar}
     results, found = analyzed_images(model, dataset, **options)
@@ -367,12 +376,12 @@ def _final_evaluation(configuration, splits, folder, log):
 
 
 def _path_of_data(configuration):
-    """What a run names its data by; None for data in memory."""
+    """Returns the path or pattern of a run's data; None for data in memory."""
     return configuration.data or configuration.train_file_pattern
 
 
 def _class_maps(model, dataset):
-    """The class maps of some images, spread over a dataset, by image id."""
+    """Returns the class maps of a few evenly spaced images, by image id."""
     count = min(_SEGMENTED, len(dataset))
     places = [i * len(dataset) // count for i in range(count)]
     found = model.detect([dataset[i]["image"] for i in places], verbose=0)
@@ -381,13 +390,13 @@ def _class_maps(model, dataset):
 
 
 def _shared_images(splits):
-    """How many of the images that are evaluated on were trained on, if any."""
+    """Returns how many evaluated images were trained on, as text; "" for none."""
     shared = len(shared_images(splits.train.records, splits.final[1].records))
     return f", {shared:,} of which were trained on" if shared else ""
 
 
 def _facts(configuration, splits, log, model, checkpoint):
-    """What the report says of the run beside its numbers."""
+    """Returns the facts about a run that the report lists beside its metrics."""
     name, dataset = splits.final
     height, width = model.config.image_size
     minutes = sum(row["seconds"] for row in log.rows) / 60
@@ -404,32 +413,33 @@ def _facts(configuration, splits, log, model, checkpoint):
 
 
 def _start(configuration):
-    """What a run trained from, in words."""
+    """Returns the initial weights of a run, as text."""
     if configuration.is_hub_module:
         return f"TF-Hub module {configuration.model}"
     return configuration.weights or "random"
 
 
-# --- `FineTuned`: what a run came to.
+# --- `FineTuned`: the result of a run.
 
 
 @dataclasses.dataclass(frozen=True)
 class FineTuned:
-    """What `fine_tune` returns.
+    """The result of `fine_tune`.
 
     Attributes:
-        model: `EfficientDet`, the best checkpoint; the last one of a run with
-            `evaluate_every=0`.
-        numbers: dict from name to float, COCO's numbers of `model` on `split`; empty
-            where the run does not evaluate.
-        split: string, the split that it was evaluated on: by its name in the data for
-            the test split, or else "validation", by which the checkpoint was chosen;
-            None where the run does not evaluate.
-        evaluation: `Evaluation`, all that was found out on that split; `numbers` is
-            its `coco`. None where the run does not evaluate.
-        history: dict from name to a list of floats, one per epoch, NaN where an epoch
-            has no such number. `ek.visualize.plot_history` draws it.
-        folder: `pathlib.Path` of the run; None where no folder was given.
+        model: `EfficientDet`, the best checkpoint. For a run with `evaluate_every=0`,
+            it is the last checkpoint, unless a loss chose the best one.
+        numbers: dict from name to float, COCO metrics of `model` on `split`. Empty if
+            the run does not evaluate.
+        split: string, the split on which `model` was evaluated. For the test split,
+            this is its name in the data. Otherwise it is "validation", the split that
+            also chose the checkpoint. None if the run does not evaluate.
+        evaluation: `Evaluation`, the whole analysis of that split; its `coco` has the
+            metrics of `numbers`. None if the run does not evaluate.
+        history: dict from name to a list of floats, one per epoch. NaN stands for an
+            epoch without such a number. `ek.visualize.plot_history` draws it.
+        folder: `pathlib.Path`, the folder of the run. None if no folder was given, and
+            in all processes but the first.
     """
 
     model: EfficientDet
@@ -440,11 +450,11 @@ class FineTuned:
     folder: pathlib.Path | None
 
 
-# --- The first batch of a training as an image: what the steps really see.
+# --- An image of the first training batch: what the training step receives.
 
 
 def _draw_first_batch(model, configuration, dataset, folder):
-    """Writes it to the folder of a run, and to TensorBoard; the seed makes it again."""
+    """Draws a first batch with the run's seed, for its folder and TensorBoard."""
     batches = training_batches(model, configuration, dataset)
     images, truth = next(iter(batches.take(1)))
     truth = {name: np.asarray(truth[name]) for name in ("boxes", "labels")}

@@ -1,4 +1,4 @@
-"""What files and fields request of a run, and whether one that exists is that."""
+"""Builds the configuration of a run from files and fields, or checks it on resume."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from effdet_keras.runs.configuration import (
 )
 from effdet_keras.train.schedules import REFERENCE_BATCH_SIZE
 
-# What may change when a run goes on: how long it is, what it says, where its data is.
+# Fields that may change on resume: the run's length, its outputs, the path of its data.
 _FREE_ON_RESUME = {
     "epochs",
     "steps",
@@ -32,7 +32,7 @@ _FREE_ON_RESUME = {
     "keep",
     "keep_every_hours",
 }
-# Fields of which one name can be given, and the others stay.
+# Fields that hold a mapping. A caller may give one key, and the other keys stay.
 _MAPPINGS = (
     "model_config",
     "loss",
@@ -48,19 +48,17 @@ _MAPPINGS = (
     "name_map",
     "reader_options",
 )
-# Of these the mapping may have a `name`: then it is another one, with its own options.
+# In these a new `name` replaces the whole mapping, since it has options of its own.
 _NAMED = ("optimizer", "schedule")
 
 
 def resumed(
     folder, configuration, hparams, fields, pipeline_config=None, *, ignore_unknown
 ):
-    """The configuration of a run that is resumed.
+    """Returns the configuration of a run that is resumed.
 
-    It takes arguments as `build_configuration` does.
-
-    Those with which it began may be given again: what was measured for them, a batch
-    size or a length, stays.
+    The arguments are those of `build_configuration`. Arguments with which the run began
+    may be given again: a batch size or a length that was measured for them stays.
     """
     run = folder.read_configuration()
     if fields.get("batch_size", base_configuration(configuration).batch_size) == "auto":
@@ -74,7 +72,7 @@ def resumed(
     sources = ("data", *FILE_PATTERNS)
     if all(getattr(now, name) is None for name in sources):
         now = now.replace(**{name: getattr(run, name) for name in sources})
-    if now.split_by == "auto":  # not asked for: as the run began
+    if now.split_by == "auto":  # not requested, so it stays as it was
         now = now.replace(split_by=run.split_by)
     if now.time_budget is not None:
         print("`time_budget` is ignored: a resumed run keeps its length.")
@@ -92,7 +90,7 @@ def resumed(
 
 
 def base_configuration(configuration: Any) -> RunConfiguration:
-    """The configuration that a caller gave: itself, a file of it, or None."""
+    """Returns the configuration itself, the one in a file, or for None the default."""
     if isinstance(configuration, RunConfiguration):
         return configuration
     is_none = configuration is None
@@ -102,7 +100,7 @@ def base_configuration(configuration: Any) -> RunConfiguration:
 def build_configuration(
     configuration, hparams, fields, pipeline_config=None, *, ignore_unknown=False
 ):
-    """The configuration of a new run, from all that says something of it."""
+    """Returns the configuration of a new run, merged from all sources."""
     configuration = base_configuration(configuration)
     if hparams is not None and pipeline_config is not None:
         raise InvalidValueError("Give `hparams` or `pipeline_config`, not both.")
@@ -136,10 +134,10 @@ def build_configuration(
 
 
 def _merged(fields, more):
-    """Fields, of which those in `more` count; in mappings, name by name."""
+    """Merges fields; those in `more` take precedence, in mappings key by key."""
     if any(more.get(name) is not None for name in LENGTHS):
         fields = {**fields, **dict.fromkeys(set(LENGTHS) & set(fields))}
-    if more.get("data") is not None:  # another name of what is trained on
+    if more.get("data") is not None:  # `data` replaces the file patterns
         fields = {**fields, **dict.fromkeys(set(FILE_PATTERNS) & set(fields))}
     if "data" in fields and any(more.get(name) is not None for name in FILE_PATTERNS):
         fields = {**fields, "data": None}
@@ -149,9 +147,9 @@ def _merged(fields, more):
 
 
 def _merged_mapping(field, value, more):
-    """The value of a field that may be a mapping, of which `more` counts."""
+    """Merges two values of a field that may be a mapping; `more` takes precedence."""
     if more is True and isinstance(value, Mapping):
-        return value  # on, with these options
+        return value  # True turns it on, and the mapping has its options
     if not isinstance(more, Mapping) or (field in _NAMED and "name" in more):
         return more
     if field in _NAMED and isinstance(value, str):

@@ -1,4 +1,4 @@
-"""The folder of a run: what is in it, and that two runs never share one."""
+"""The folder of a run: its files, and the lock that keeps two runs out of it."""
 
 from __future__ import annotations
 
@@ -58,18 +58,18 @@ _FILES = (
     "numbers.json",
     "report.html",
     _FINISHED,
-    CONFIGURATION_FILE,  # which makes it the folder of a run: last
+    CONFIGURATION_FILE,  # last: a folder with this file counts as the folder of a run
 )
-# Of the range test, which is made before a run begins.
+# Files of the learning-rate range test, which is made before a run begins.
 _RATES = ("learning_rates.json", "learning_rates.png")
 _FOLDERS = (ARCHIVE_FOLDER, "tensorboard", "profile", "followed", "export")
 _RUN_ENTRIES = (*_FILES, *_RATES, *_FOLDERS)
 
 
 class RunFolder:
-    """A folder for one run, here or at an address; it need not be there.
+    """The folder of one run, on this machine or at an address. It need not exist.
 
-    What is at an address is fetched first, unless `fetches` is False.
+    If `path` is an address, its files are fetched first, unless `fetches` is False.
     """
 
     def __init__(self, path: str | os.PathLike, *, fetches: bool = True) -> None:
@@ -79,7 +79,7 @@ class RunFolder:
         self.path = self._folder.path
         self.archive = self.path / ARCHIVE_FOLDER
         self.tensorboard = self.path / "tensorboard"
-        self.followed = self.path / "followed"  # of `eval --follow`
+        self.followed = self.path / "followed"  # written by `eval --follow`
         self.profile = self.path / "profile"
         self.export = self.path / "export"
         self.curves = self.path / "curves.png"
@@ -92,15 +92,15 @@ class RunFolder:
 
     @property
     def has_run(self) -> bool:
-        """Whether a run began here."""
+        """Whether a run has begun in this folder."""
         return (self.path / CONFIGURATION_FILE).is_file()
 
     def update(self) -> None:
-        """Fetches what is new in a folder at an address."""
+        """Fetches new files, if the folder is at an address."""
         self._folder.update()
 
     def check_empty(self, *, overwrite: bool) -> None:
-        """Raises if there are other files, or a run without `overwrite`."""
+        """Raises `FileExistsError` if there are other files, or a run to keep."""
         if self.has_run:
             if not overwrite:
                 raise FileExistsError(
@@ -120,7 +120,7 @@ class RunFolder:
 
     @contextlib.contextmanager
     def lock(self) -> Iterator[None]:
-        """Context in which no other process can run into this folder."""
+        """Returns a context in which no other process can use this folder for a run."""
         self.path.mkdir(parents=True, exist_ok=True)
         self._folder.acquire("A run")
         try:
@@ -131,21 +131,21 @@ class RunFolder:
     def begin(
         self, configuration: RunConfiguration, *, keeps_files: bool = False
     ) -> None:
-        """Writes the configuration of a run that begins, or goes on with its files."""
+        """Writes the configuration; removes an earlier run unless `keeps_files`."""
         if not keeps_files:
             remove_own(self.path, (*_FOLDERS, *_FILES))
         self.finished.unlink(missing_ok=True)
         configuration.write(self.path / CONFIGURATION_FILE)
 
     def finish(self, epoch: int) -> None:
-        """Notes that the run is done: nothing more will be written."""
+        """Writes `finished.json`, which marks the run as complete."""
         self.write_json("finished", {"epoch": epoch, "time": _now()})
 
     def check_has_checkpoint(self) -> None:
-        """Raises RuntimeError where a run would begin anew that has a log of epochs.
+        """Raises RuntimeError if a resumed run has a log but no checkpoint.
 
-        The log is written before the checkpoint of the same epoch: a run that was
-        stopped before its first checkpoint has one line at most.
+        The log of an epoch is written before its checkpoint. So a run that was stopped
+        before its first checkpoint has at most one line in its log.
         """
         rows = read_rows(self.log)
         if len(rows) > 1:
@@ -157,7 +157,7 @@ class RunFolder:
             )
 
     def read_configuration(self) -> RunConfiguration:
-        """The configuration with which the run began."""
+        """Returns the configuration with which the run began."""
         path = self.path / CONFIGURATION_FILE
         if not self.has_run:
             raise FileNotFoundError(
@@ -166,18 +166,18 @@ class RunFolder:
             )
         configuration = RunConfiguration.read(path)
         if "split_by" not in read_yaml(path):
-            # The run began when validation images were chosen one by one.
+            # This run began when validation images were still chosen one by one.
             configuration = configuration.replace(split_by="image")
         return configuration
 
     def write_json(self, name: str, content: Mapping[str, Any]) -> None:
-        """Writes "environment", "data", "numbers" or "finished" as JSON."""
+        """Writes `name`.json: "environment", "data", "numbers" or "finished"."""
         write_text(self.path / f"{name}.json", json.dumps(content, indent=1) + "\n")
 
     def check_same_data(self, described: Mapping[str, Any]) -> None:
-        """Raises RuntimeError where a run that goes on has other data than it had."""
+        """Raises RuntimeError if a resumed run has other data than at its start."""
         path = self.path / "data.json"
-        if not path.is_file():  # it was stopped before it was written
+        if not path.is_file():  # the run was stopped before it wrote this file
             return
         before = json.loads(path.read_text(encoding="utf-8"))
         for name, split in described["splits"].items():
@@ -190,14 +190,19 @@ class RunFolder:
                 )
 
 
-# --- The folder of several trainings, such as those of a forecast, and its JSON file.
+# --- The folder of several trainings, such as a forecast, and its JSON file.
 
 
 def read_to_resume(path: pathlib.Path, description: Mapping[str, Any], what: str):
-    """What is in the JSON file of a "forecast" or "search" that is to be resumed.
+    """Returns the content of the JSON file of a "forecast" or "search" to resume.
 
-    Raises `InvalidStateError` where it was made with another description, whose values
-    are those of JSON, or is damaged.
+    Args:
+        path: path of the JSON file.
+        description: dict of JSON values, which the file must have under the same names.
+        what: "forecast" or "search", for error messages.
+
+    Raises:
+        InvalidStateError: If the file is damaged, or was made with another description.
     """
     before = read_written(path, description, what)
     for name, value in description.items():
@@ -217,9 +222,9 @@ def read_to_resume(path: pathlib.Path, description: Mapping[str, Any], what: str
 
 
 def read_written(path: pathlib.Path, names: Iterable[str], what: str) -> dict[str, Any]:
-    """What a "forecast" or "search" wrote into its JSON file, with these names.
+    """Returns the content of the JSON file that a "forecast" or "search" wrote.
 
-    Raises `InvalidStateError` where the file is damaged or something else.
+    Raises `InvalidStateError` if the file is damaged, or lacks one of `names`.
     """
     try:
         written = json.loads(path.read_text(encoding="utf-8"))
@@ -236,7 +241,7 @@ def read_written(path: pathlib.Path, names: Iterable[str], what: str) -> dict[st
 
 
 def check_empty_to_begin(folder: pathlib.Path, what: str) -> None:
-    """Raises `FileExistsError` where something is in the folder but hidden files."""
+    """Raises `FileExistsError` if the folder has anything but hidden files."""
     if any(not path.name.startswith(".") for path in folder.glob("*")):
         raise FileExistsError(
             f"The folder '{folder}' is not empty. Give another one, continue its "
@@ -246,7 +251,7 @@ def check_empty_to_begin(folder: pathlib.Path, what: str) -> None:
 
 @contextlib.contextmanager
 def only_writer(folder: pathlib.Path, what: str) -> Iterator[None]:
-    """Context in which no other process can write a "forecast" or "search" there."""
+    """Returns a context in which no other process can write to the folder."""
     folder.mkdir(parents=True, exist_ok=True)
     lock = FolderLock(folder)
     lock.acquire(f"A {what}")
@@ -257,7 +262,7 @@ def only_writer(folder: pathlib.Path, what: str) -> Iterator[None]:
 
 
 def remove_own(folder: pathlib.Path, names: Iterable[str]) -> None:
-    """Removes files and folders of these names, the last one last, and nothing else."""
+    """Removes the files and folders of these names, in this order, and no others."""
     for name in names:
         path = folder / name
         if path.is_dir():
@@ -266,21 +271,21 @@ def remove_own(folder: pathlib.Path, names: Iterable[str]) -> None:
             path.unlink(missing_ok=True)
 
 
-# --- The files of the first process' run, in the folders of the other processes.
+# --- Copies of the first process' files, for the folders of the other processes.
 
-# The last but one is what a training goes on from where the last is damaged.
+# A training continues from the last checkpoint but one if the last one is damaged.
 _CHECKPOINTS = tuple(
     f"{ARCHIVE_FOLDER}/{name}" for name in (BEST_FILE, LAST_FILE, PREVIOUS_FILE)
 )
 _TEXT_FILES = (CONFIGURATION_FILE, "data.json", "log.jsonl")
 RUN_FILES = (*_TEXT_FILES, *_CHECKPOINTS)
-_PIECE = 2**24  # bytes that are sent at once, and held once for each process
+_PIECE = 2**24  # bytes that are sent at once; each process holds one piece at a time
 
 
 def files_to_resume(folder: RunFolder, *, resume: bool) -> tuple[str, ...]:
-    """What `copy_from_first` gives the others before a run begins or goes on.
+    """Returns the names of files to copy to other processes before a run begins.
 
-    Of the checkpoints, which may be large, the one that it goes on from.
+    Of the checkpoints, which may be large, only the one to resume from is copied.
     """
     if not resume:
         return _TEXT_FILES
@@ -288,13 +293,13 @@ def files_to_resume(folder: RunFolder, *, resume: bool) -> tuple[str, ...]:
         return RUN_FILES
     try:
         checkpoint, _ = checkpoint_to_resume(folder.archive)
-    except InvalidValueError:  # said by each process, of the files that it is given
+    except InvalidValueError:  # each process raises this for its copies of the files
         return RUN_FILES
     return (*_TEXT_FILES, *_name_in_run(checkpoint))
 
 
 def file_of_best(folder: RunFolder) -> tuple[str, ...]:
-    """The checkpoint that a run is judged by; none where there is no checkpoint."""
+    """Returns the name of the checkpoint to evaluate; empty if there is none."""
     return _name_in_run(checkpoint_in(folder.archive))
 
 
@@ -303,7 +308,7 @@ def _name_in_run(checkpoint):
 
 
 def copy_from_first(folder: RunFolder, names: Sequence[str]) -> None:
-    """Gives each process the first one's files: no disk needs to be seen by all."""
+    """Copies files of the first process to all; they need not share a disk."""
     processes = current_processes()
     if processes.count == 1:
         return
@@ -322,14 +327,14 @@ def copy_from_first(folder: RunFolder, names: Sequence[str]) -> None:
                     file.write(piece)
 
 
-# --- The log of a run, `log.jsonl`: one line of JSON per epoch, each epoch once.
+# --- The log of a run, `log.jsonl`: one line of JSON for each epoch.
 
-# What a line has besides numbers of the training; `steps` are those trained in all.
+# Fields of a line that are not metrics. `steps` counts the steps of all epochs so far.
 ROW_FIELDS = ("epoch", "time", "seconds", "steps")
 
 
 class RunLog(keras.callbacks.Callback):
-    """Writes the whole file each epoch, without lines behind the last checkpoint."""
+    """Rewrites the log after each epoch, without epochs after the last checkpoint."""
 
     def __init__(
         self, path: pathlib.Path, position: TrainingPosition | None = None
@@ -343,7 +348,7 @@ class RunLog(keras.callbacks.Callback):
 
     def on_epoch_begin(self, epoch: int, logs: dict[str, Any] | None = None) -> None:
         self._start = time.monotonic()
-        if epoch == self.position.epoch:  # some of it was trained before the stop
+        if epoch == self.position.epoch:  # part of it was trained before the stop
             self._start -= self.position.seconds
 
     def on_epoch_end(self, epoch: int, logs: dict[str, Any] | None = None) -> None:
@@ -358,14 +363,14 @@ class RunLog(keras.callbacks.Callback):
 
 
 def read_rows(path: pathlib.Path) -> list[dict[str, Any]]:
-    """The lines of a log, one dict per epoch; none where there is no file."""
+    """Returns the lines of a log, one dict per epoch; empty if there is no file."""
     if not path.is_file():
         return []
     return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
 
 
 def history_of(rows: list[dict[str, Any]]) -> dict[str, list[float]]:
-    """The numbers by name, one per epoch; NaN where an epoch has none."""
+    """Returns a list per metric, one value per epoch; NaN if an epoch has none."""
     names = dict.fromkeys(name for row in rows for name in row)
     for name in ROW_FIELDS:
         names.pop(name, None)
@@ -373,19 +378,19 @@ def history_of(rows: list[dict[str, Any]]) -> dict[str, list[float]]:
     return {name: np.array(x, float).tolist() for name, x in numbers.items()}
 
 
-# --- `log.txt`: what a run says on the terminal is kept in a file as well.
+# --- `log.txt`: a copy of the run's output on the terminal.
 
 
 class TextLog:
-    """Passes on all that is written, and keeps it for a file."""
+    """A stream that passes text on to another, and keeps a copy for a file."""
 
     def __init__(self, stream: TextIO) -> None:
-        self.is_quiet = False  # then nothing is passed on
+        self.is_quiet = False  # if True, text is kept but not passed on
         self._stream = stream
         self.file: TextIO = io.StringIO()
 
     def keep_in(self, path: str | os.PathLike) -> None:
-        """Writes what was kept so far to a file, behind what it has, and goes on so."""
+        """Appends the text kept so far, and from now on all text, to a file."""
         held = self.file.getvalue()
         self.file = open(  # noqa: SIM115
             path, "a", encoding="utf-8", errors=UNENCODABLE, buffering=1
@@ -403,7 +408,7 @@ class TextLog:
 
 @contextlib.contextmanager
 def standard_output_kept() -> Iterator[TextLog]:
-    """Context in which standard output goes through a `TextLog`."""
+    """Returns a context in which standard output goes through a `TextLog`."""
     log = TextLog(sys.stdout)
     with contextlib.redirect_stdout(log):
         try:
@@ -413,12 +418,12 @@ def standard_output_kept() -> Iterator[TextLog]:
 
 
 class TensorBoardCurves(keras.callbacks.TensorBoard):
-    """Keras' own, of epochs alone: no step waits for its numbers."""
+    """Keras' `TensorBoard` for epochs only: no step waits for its metrics."""
 
     async_safe = True
 
 
-# --- On what a run ran: machine, Python, packages.
+# --- The environment of a run: machine, Python, packages.
 
 _PACKAGES = (
     "keras",
@@ -435,7 +440,7 @@ _PACKAGES = (
 
 
 def describe_environment() -> dict[str, Any]:
-    """What somebody needs to know to repeat a run, for JSON."""
+    """Returns what is needed to repeat a run, as values of JSON."""
     installed = importlib.metadata.distributions()
     versions = {d.name: d.version for d in installed if d.name in _PACKAGES}
     return {
@@ -449,7 +454,7 @@ def describe_environment() -> dict[str, Any]:
 
 
 def environment_facts(environment: Mapping[str, Any]) -> dict[str, str]:
-    """The same in lines for people, for a report."""
+    """Returns the same as readable lines by title, for a report."""
     names = ("effdet-keras", "keras", environment["backend"])
     versions = [f"{name} {environment['packages'].get(name)}" for name in names]
     return {
@@ -463,11 +468,11 @@ def _now():
     return datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
 
 
-# --- What data a run had: a digest that tells whether it is still the same.
+# --- The data of a run: a digest shows whether it has changed.
 
 
 def describe_data(datasets: Mapping[str, DetectionDataset]) -> dict[str, Any]:
-    """The classes and splits of a run, each split with its digest."""
+    """Returns the classes of a run, and the size and digest of each split."""
     first = next(iter(datasets.values()))
     return {
         "class_names": list(first.class_names),
@@ -484,7 +489,7 @@ def describe_data(datasets: Mapping[str, DetectionDataset]) -> dict[str, Any]:
 
 
 def fingerprint(dataset: DetectionDataset) -> str:
-    """SHA-256 over classes, names and sizes of images, and boxes."""
+    """Returns the SHA-256 of classes, names and sizes of images, and boxes."""
     digest = hashlib.sha256()
     classes = [list(dataset.class_names), list(dataset.category_ids)]
     digest.update(json.dumps(classes).encode())
@@ -496,11 +501,11 @@ def fingerprint(dataset: DetectionDataset) -> str:
     return digest.hexdigest()
 
 
-# --- Charts in the folder of a run, where matplotlib is installed.
+# --- Charts in the folder of a run, drawn if matplotlib is installed.
 
 
 def draw_chart(path: pathlib.Path, draw: Callable[[pathlib.Path], object]) -> None:
-    """Has a chart drawn into a file, or says why there is none."""
+    """Calls `draw` with a path for a chart, or prints why there is no chart."""
     try:
         matplotlib_figure.require("A chart")
     except MissingPackageError as error:

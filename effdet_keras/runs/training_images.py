@@ -1,4 +1,4 @@
-"""Which images a run trained on and which it held out, found again in its data."""
+"""Finds again which images a run trained on, and which it held out."""
 
 from __future__ import annotations
 
@@ -18,12 +18,15 @@ from effdet_keras.runs.configuration import FILE_PATTERNS, RunConfiguration
 from effdet_keras.runs.run_folder import RunFolder, fingerprint
 from effdet_keras.weights.checkpoint_files import ARCHIVE_FOLDER
 
-# Folders of a run that have models in them.
+# Subfolders of a run that hold models.
 _INSIDE = (ARCHIVE_FOLDER, "export", "followed")
 
 
 def run_of_model(model: str | os.PathLike) -> RunFolder | None:
-    """The run that a model is of, or whose checkpoint or export it is; else None.
+    """Returns the run that a model belongs to; None if it belongs to no run.
+
+    Args:
+        model: path of a run's folder, or of a checkpoint or export inside it.
 
     Example:
         >>> run_of_model("efficientdet-d0")
@@ -39,12 +42,12 @@ def run_of_model(model: str | os.PathLike) -> RunFolder | None:
     return None
 
 
-# Of a run that is old or damaged, or whose data needs a package that is not here.
+# A run may be old or damaged, or a package that reads its data may be missing.
 _NOT_READ = (EffDetError, ValueError, OSError)
 
 
 def configuration_of_run(folder: RunFolder) -> RunConfiguration | None:
-    """What a run began with; None where it cannot be read, as of another version."""
+    """Returns the configuration of a run; None if this version cannot read it."""
     try:
         return folder.read_configuration()
     except _NOT_READ:
@@ -54,10 +57,11 @@ def configuration_of_run(folder: RunFolder) -> RunConfiguration | None:
 def splits_of_run(
     folder: RunFolder, data: str | None = None, format: str | None = None
 ) -> Splits | None:
-    """What a run trained on and held out: of `data`, or of its own path.
+    """Returns the splits of a run: the images it trained on, and those it held out.
 
-    None where that cannot be read, or has other images or annotations than the run had:
-    `data.json` has digests of its splits.
+    The images are read from `data`, or from the run's own path if `data` is None. The
+    result is None if they cannot be read, or if images or annotations have changed
+    since the run: `data.json` has digests of its splits.
     """
     configuration = configuration_of_run(folder)
     if configuration is None:
@@ -65,7 +69,7 @@ def splits_of_run(
     if data is not None:
         where = {"data": os.fspath(data), "format": format}
         configuration = configuration.replace(**where, **dict.fromkeys(FILE_PATTERNS))
-    # What is wrong with the data, and how it is divided, was said when it was trained.
+    # The training itself printed the problems of the data and how it was divided.
     quiet = contextlib.redirect_stdout(io.StringIO())
     with quiet, warnings.catch_warnings(action="ignore"):
         try:
@@ -81,7 +85,7 @@ def splits_of_run(
 
 
 def trained_on_too(train: DetectionDataset, dataset: DetectionDataset) -> str | None:
-    """A sentence where images of a dataset were trained on; None where none was."""
+    """Returns a caution if images of a dataset were trained on; else None."""
     shared = len(shared_images(train.records, dataset.records))
     if not shared:
         return None

@@ -120,9 +120,7 @@ def label_studio_readers(path: Any) -> dict[str, Callable]:
     return readers_by_split(_read_file, path, _SUFFIXES, is_label_studio)
 
 
-def _read_file(
-    path, *, image_dir=None, class_names=None, on_error="auto", masks=False
-):
+def _read_file(path, *, image_dir=None, class_names=None, on_error="auto", masks=False):
     """Returns the dataset of a file."""
     problems = Problems(f"`from_label_studio` of {str(path)!r}", on_error)
     locator = ImageLocator(path, image_dir)

@@ -120,9 +120,7 @@ def is_labelbox(path: Any) -> bool:
     return is_first or (b'"data_row"' in head and any(key in head for key in keys))
 
 
-def _read_file(
-    path, *, image_dir=None, class_names=None, on_error="auto", masks=False
-):
+def _read_file(path, *, image_dir=None, class_names=None, on_error="auto", masks=False):
     """Returns the dataset of a file."""
     problems = Problems(f"`from_labelbox` of {str(path)!r}", on_error)
     locator = ImageLocator(path, image_dir)
