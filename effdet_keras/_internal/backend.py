@@ -1,4 +1,4 @@
-"""What depends on the backend that Keras runs on, wherever it is asked."""
+"""Everything in the package that depends on the backend of Keras."""
 
 import contextlib
 import functools
@@ -10,19 +10,19 @@ from effdet_keras.errors import InvalidStateError
 
 
 def require_tensorflow(what, cure):
-    """Refuses what TensorFlow alone can do."""
+    """Raises `InvalidStateError` unless Keras runs on TensorFlow."""
     backend = keras.backend.backend()
     if backend != "tensorflow":
         raise InvalidStateError(f"{what}, and Keras runs on {backend}. {cure}")
 
 
 def runs_on_tensorflow() -> bool:
-    """Whether Keras runs on TensorFlow."""
+    """Returns whether Keras runs on TensorFlow."""
     return keras.backend.backend() == "tensorflow"
 
 
 def default_jit_compile():
-    """Returns what `jit_compile="auto"` means here, on the backend that runs."""
+    """Returns what `jit_compile="auto"` means on the current backend."""
     backend = keras.backend.backend()
     if backend == "tensorflow":
         return bool(tf.config.list_logical_devices("TPU"))
@@ -31,14 +31,14 @@ def default_jit_compile():
 
 @contextlib.contextmanager
 def without_tf32():
-    """Within the block Keras computes float32 with all of its bits.
+    """Makes Keras compute float32 with all of its bits within the block.
 
-    By default all three backends let recent graphics cards round what they multiply to
-    TF32, which has 10 of float32's 23 bits of fraction.
+    By default, all three backends let recent graphics cards round the factors of a
+    product to TF32, which has 10 of float32's 23 fraction bits.
     """
     backend = keras.backend.backend()
     if backend == "jax":
-        with jax.default_matmul_precision("highest"):  # convolutions included
+        with jax.default_matmul_precision("highest"):  # includes convolutions
             yield
     elif backend == "torch":
         cudnn, cuda = torch.backends.cudnn, torch.backends.cuda
@@ -64,12 +64,12 @@ def without_tf32():
 
 
 def compiles_each_operation() -> bool:
-    """Whether an operation outside of a function is compiled for each new shape."""
+    """Returns whether operations outside of functions compile for each new shape."""
     return keras.backend.backend() == "jax"
 
 
 def runs_on_processors() -> bool:
-    """Whether TensorFlow computes, on no other device than processors."""
+    """Returns whether TensorFlow is the backend and has no device but CPUs."""
     if keras.backend.backend() != "tensorflow":
         return False
     return all(x.device_type == "CPU" for x in tf.config.list_logical_devices())
@@ -77,7 +77,7 @@ def runs_on_processors() -> bool:
 
 @functools.cache
 def _has_xla():
-    """Whether this TensorFlow was built with XLA for processors."""
+    """Returns whether this TensorFlow was built with XLA for CPUs."""
     try:
         with tf.init_scope():
             tf.function(tf.negative, jit_compile=True, autograph=False)(1.0)
@@ -87,18 +87,18 @@ def _has_xla():
 
 
 def fused(function: Callable) -> Callable:
-    """The same function of tensors, on processors in one pass over memory.
+    """Returns a function of tensors that passes over memory only once on CPUs.
 
-    TensorFlow's operations each read and write whole arrays. XLA, which is slow at
-    convolutions, makes one of those that compute element by element (docs/speed.md),
-    in float32 also where all arguments are bfloat16.
+    Each of TensorFlow's operations reads and writes whole arrays. XLA is slow at
+    convolutions, but it fuses element-wise operations into one (docs/speed.md). It
+    computes in float32 even if all arguments are bfloat16.
     """
 
     def in_float32(*arguments):
         if any(getattr(x, "dtype", None) != tf.bfloat16 for x in arguments):
             return function(*arguments)
         result = function(*(tf.cast(x, tf.float32) for x in arguments))
-        # XLA takes twice as long where it rounds the result of an exponential itself.
+        # XLA takes twice as long if it rounds the result of an exponential itself.
         bits = (tf.bitcast(result, tf.uint32) + 0x8000) // 0x10000
         return tf.bitcast(tf.cast(bits, tf.uint16), tf.bfloat16)
 

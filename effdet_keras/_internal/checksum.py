@@ -1,9 +1,9 @@
-"""Files that tell whether a byte of them has changed since they were written.
+"""Checksums inside files, which show whether a byte has changed since writing.
 
-The checksum is a text of fixed length somewhere inside the file, with the SHA-256 of
-the whole file as it was with zeros in its place. So any format that can hold a text can
-hold it: an ONNX property, an attribute of HDF5, an element of XML. Readers of such
-formats check little, and compute with damaged numbers.
+The checksum is a text of fixed length somewhere in the file: the SHA-256 of the whole
+file with zeros in place of the checksum. So every format that can store a text can hold
+one: as an ONNX property, an HDF5 attribute, or an XML element. Readers of such formats
+check little, and would compute with damaged numbers.
 """
 
 import hashlib
@@ -13,13 +13,13 @@ import re
 from effdet_keras.errors import InvalidValueError
 
 _MARK = "effdet_keras.sha256:"
-CHECKSUM_NAME = "effdet_keras_seal"  # of the property, attribute or element
-WITHOUT_CHECKSUM = _MARK + "0" * 64  # its value until the file is complete
+CHECKSUM_NAME = "effdet_keras_seal"  # name of the property, attribute or element
+WITHOUT_CHECKSUM = _MARK + "0" * 64  # the value until the file is complete
 _CHECKSUM = re.compile(re.escape(_MARK.encode()) + b"(.{64})", re.DOTALL)
 
 
 def write_checksum(path, others=()):
-    """Puts the digest into a file that has `WITHOUT_CHECKSUM` in it."""
+    """Writes the digest into a file that contains `WITHOUT_CHECKSUM`."""
     path = pathlib.Path(path)
     content = path.read_bytes()
     start = content.index(WITHOUT_CHECKSUM.encode()) + len(_MARK)
@@ -29,7 +29,10 @@ def write_checksum(path, others=()):
 
 
 def verify_checksum(path, others=()):
-    """Whether a file has a checksum; raises if it or one of the others is damaged."""
+    """Returns whether a file has a checksum; raises if any file is damaged.
+
+    `others` are paths of further files, which the checksum covers as well.
+    """
     path = pathlib.Path(path)
     content = path.read_bytes()
     match = _CHECKSUM.search(content)

@@ -1,6 +1,6 @@
-"""Keys of a compiled model's config in files: `train` writes them, `weights` reads."""
+"""Keys of a compiled model's config in files; `train` writes, `weights` reads them."""
 
-# The dtype policy of the model that was trained: the process' own, or the model's.
+# The dtype policy of the trained model: the process' own, or the model's.
 DTYPE_POLICY = "dtype_policy"
-# The steps that the optimizer in the same file has done.
+# The number of steps that the optimizer in the same file has done.
 STEPS_DONE = "steps_done"

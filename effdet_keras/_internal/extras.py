@@ -1,4 +1,4 @@
-"""How the core reaches its extras: by name, when one is first used; it imports none."""
+"""Imports extras by name on first use; the core imports none of them directly."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 
 
 def extra(place: str) -> Any:
-    """What an extra registered under a name."""
+    """Returns the module "name", or the object "name:object" of an extra."""
     module, _, name = place.partition(":")
     found = importlib.import_module(f"effdet_keras.extras.{module}")
     return getattr(found, name) if name else found

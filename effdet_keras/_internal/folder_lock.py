@@ -1,14 +1,14 @@
-"""One training at a time writes to a folder: a lock of the kernel, and signs of life.
+"""A lock that lets only one training at a time write to a folder.
 
-Two files are in a folder that is taken:
+A locked folder has two files:
 
-- `.in_use.lock`, which the kernel locks for the process that has it (the package
-  `filelock`). The kernel frees it when the process ends, however it ends, and knows all
-  processes, those in other containers of the machine as well.
-- `.in_use.json`, which says who has the folder, for messages. It changes every few
-  seconds. By that a process is known to run where the kernel cannot tell: at addresses,
-  on file systems without locks, and on network drives whose locks do not reach other
-  machines.
+- `.in_use.lock` is locked by the kernel for the process that uses the folder (with the
+  package `filelock`). The kernel releases the lock when the process ends for whatever
+  reason, and sees all processes of the machine, including those in other containers.
+- `.in_use.json` says who uses the folder, for error messages. Its owner changes it
+  every few seconds, as a heartbeat. The heartbeat shows that the process is alive where
+  the kernel cannot tell: at addresses, on file systems without locks, and on network
+  drives whose locks do not reach other machines.
 """
 
 from __future__ import annotations
@@ -40,18 +40,18 @@ from effdet_keras.errors import InvalidStateError
 
 LOCK_FILE = ".in_use.json"
 KERNEL_FILE = ".in_use.lock"
-_EVERY = 20.0  # seconds between two signs of life
-_SILENT = 90.0  # seconds without one, after which nobody is there
-_LOOK = 1.0  # seconds between two looks
-_ABANDONED = 86_400.0  # seconds after which nobody writes to a file any more
+_EVERY = 20.0  # seconds between two heartbeats
+_SILENT = 90.0  # seconds without a heartbeat, after which the owner counts as dead
+_LOOK = 1.0  # seconds between two checks for a heartbeat
+_ABANDONED = 86_400.0  # seconds after which a temporary file counts as abandoned
 
 
 def open_folder(
     path: Any, what: str, is_ours: Callable[[str], bool], *, fetches: bool = True
 ) -> Any:
-    """The folder that the user named, to write into: `FolderLock`, or one like it.
+    """Returns a folder to write to: a `FolderLock`, or a `RemoteFolder` at an address.
 
-    Of an address, it fetches what is there, unless `fetches` is False.
+    Files at an address are fetched first, unless `fetches` is False.
     """
     if isinstance(path, (str, os.PathLike)) and is_remote(path):
         from effdet_keras.extras.remote.folder import RemoteFolder
@@ -61,10 +61,10 @@ def open_folder(
 
 
 class FolderLock:
-    """Keeps other trainings out of a folder, here or at an address, while it is taken.
+    """A lock on a folder, here or at an address, that keeps other trainings out of it.
 
-    Those of other processes and of this one. A lock that nobody refers to any more is
-    free.
+    It keeps out trainings of other processes and of this process. A lock that is no
+    longer referenced is free.
     """
 
     others: tuple[str, ...] = ()
@@ -74,17 +74,17 @@ class FolderLock:
         self.name = shown_address(path)
         self._file = self.path / LOCK_FILE
         self._kernel_lock = _KernelLock(self.path)
-        self._owner = {}  # what the file says while this lock has the folder
+        self._owner = {}  # content of the file while this lock holds the folder
         self._is_lost = False
-        self._last_sign = 0.0  # by the clock, which goes on while the machine sleeps
+        self._last_sign = 0.0  # wall-clock time, which goes on while the machine sleeps
         self._stopped = threading.Event()
         self._thread = None
 
     def update(self):
-        """Does nothing: what others write is seen. See `RemoteFolder`."""
+        """Does nothing: a local folder is always up to date. See `RemoteFolder`."""
 
     def acquire(self, purpose):
-        """Takes the folder."""
+        """Acquires the lock, or raises `InvalidStateError` if another one holds it."""
         if self._owner:
             self.release()
         has_kernel_lock = self._kernel_lock.acquire()
@@ -103,11 +103,12 @@ class FolderLock:
             self._remove_abandoned(was_killed=text is not None)
 
     def _remove_abandoned(self, *, was_killed):
-        """Removes what killed processes left half written.
+        """Removes temporary files that killed processes have left behind.
 
-        Other processes may just write to the folder, without its lock: an export, a
-        download. Of their files those are left alone that may still grow. Checkpoints
-        are of the process that has the lock; if that one `was_killed`, half written.
+        Other processes may write to the folder without its lock, for example an export
+        or a download, and their temporary files may still grow. So only files older
+        than a day are removed. A temporary checkpoint belongs to the process that held
+        the lock: it is also removed if that process `was_killed`.
         """
         for path in self.path.iterdir():
             if not TEMPORARY_NAME.fullmatch(path.name) or path.is_dir():
@@ -126,10 +127,10 @@ class FolderLock:
             )
 
     def release(self):
-        """Gives the folder back; nothing happens where another process has it."""
+        """Releases the folder; does nothing if another process holds it."""
         self._stop()
         is_ours = False
-        with contextlib.suppress(OSError):  # what is away is seen as ended later
+        with contextlib.suppress(OSError):  # if unreachable, the lock expires later
             is_ours = bool(self._owner) and self._says() == self._owner["token"]
             if is_ours:
                 self._file.unlink(missing_ok=True)
@@ -137,7 +138,7 @@ class FolderLock:
         self._owner = {}
 
     def is_held_by_another(self):
-        """Whether another training, which may still run, has the folder."""
+        """Returns whether another training, which may still run, uses the folder."""
         if self._owner:
             return False
         has_kernel_lock = self._kernel_lock.acquire(only_if_there=True)
@@ -157,7 +158,7 @@ class FolderLock:
         )
 
     def _begin(self, has_kernel_lock):
-        """Says who has the folder, and begins to give signs of life."""
+        """Writes who uses the folder, and starts the heartbeat."""
         now = datetime.datetime.now().astimezone().isoformat(timespec="seconds")
         owner = {
             "process": os.getpid(),
@@ -184,10 +185,10 @@ class FolderLock:
             self._thread = None
 
     def _beat(self):
-        """Changes the file, by which others see that this process runs."""
+        """Updates the file, which shows others that this process is alive."""
         token = self._says()
-        # A file that somebody removed is made again, unless this process was silent for
-        # so long that another one may have had the folder meanwhile, and left it.
+        # If the file was removed, it is written again. The exception is a process that
+        # was silent for so long that another one may have used the folder and left it.
         is_silent = time.time() - self._last_sign > _SILENT
         if token is None and (self._kernel_lock.is_held or not is_silent):
             token = self._owner["token"]
@@ -198,12 +199,12 @@ class FolderLock:
             self._last_sign = time.time()
 
     def _says(self):
-        """The token in the file; None without a file."""
+        """Returns the token in the file; None if there is no file."""
         text = self._read()
         return None if text is None else _owner(text).get("token", "")
 
     def _falls_silent(self, text):
-        """Watches for a sign of life; returns as soon as there is one."""
+        """Waits for a heartbeat; returns whether the owner is gone."""
         print(
             f"'{self.name}' is in use by {_name_of(text)}. Checking whether that "
             "process still runs ...",
@@ -229,21 +230,21 @@ class FolderLock:
 
 
 def _beat_on(lock_ref, stopped):
-    """Gives signs of life until a lock is released, lost or forgotten."""
+    """Sends heartbeats until a lock is released, lost or no longer referenced."""
     while not stopped.wait(_EVERY):
         lock = lock_ref()
         if lock is None or lock._is_lost:
             return
-        with contextlib.suppress(OSError):  # what is away for a moment comes back
+        with contextlib.suppress(OSError):  # an outage of the storage may pass
             lock._beat()
-        del lock  # the thread does not keep it while it waits
+        del lock  # the waiting thread must not keep the lock alive
 
 
-# --- The lock of the kernel: free when its process ends, and seen from all containers.
+# --- The kernel's lock: it ends with its process, and all containers see it.
 
 
 class _KernelLock:
-    """A lock of the kernel on a file in a folder of this machine."""
+    """A kernel lock on a file in a folder of this machine."""
 
     def __init__(self, folder):
         self._file = folder / KERNEL_FILE
@@ -255,14 +256,15 @@ class _KernelLock:
         return self._lock is not None
 
     def acquire(self, only_if_there=False):
-        """True if it is ours now, False if another has it, None if there is none.
+        """Returns True if acquired, False if another process holds it, None if neither.
 
-        `only_if_there` makes no file.
+        It is None if the folder cannot be locked. With `only_if_there`, no lock file is
+        created, and the result is also None if there is none.
         """
         if not self._is_possible or (only_if_there and not self._file.exists()):
             return None
-        # In the place of a lock of the kernel `fallback_to_soft` would trust process
-        # numbers, which other containers have as well.
+        # `fallback_to_soft` would replace the kernel's lock by one that trusts process
+        # ids, and processes in other containers may have the same ids.
         lock = filelock.FileLock(self._file, thread_local=False, fallback_to_soft=False)
         try:
             lock.acquire(timeout=_PATIENCE, poll_interval=_PATIENCE / 10)
@@ -274,31 +276,31 @@ class _KernelLock:
         return True
 
     def release(self, *, keeps_file):
-        """Frees it, if it is ours, and removes the file."""
+        """Releases the lock, if it is held, and removes its file unless it is kept."""
         lock, self._lock = self._lock, None
         if lock is None:
             return
-        if not keeps_file:  # while it is locked: who waits for it takes another file
-            with contextlib.suppress(OSError):  # Windows removes no open file
+        if not keeps_file:  # still locked: a waiting process then locks a new file
+            with contextlib.suppress(OSError):  # Windows cannot remove an open file
                 self._file.unlink(missing_ok=True)
         with contextlib.suppress(OSError):
             lock.release()
         if not keeps_file and os.name == "nt":
-            with contextlib.suppress(OSError):  # another has it already
+            with contextlib.suppress(OSError):  # another process has locked it already
                 self._file.unlink(missing_ok=True)
 
 
-_PATIENCE = 0.2  # seconds: another process may just look whether it is locked
+_PATIENCE = 0.2  # seconds: another process may only be testing the lock
 
 
-# --- What is known of the process that a file names.
+# --- Facts about the process that is named in the file.
 
 # The locks of this process, by the token in their file.
 _HELD: weakref.WeakValueDictionary[str, FolderLock] = weakref.WeakValueDictionary()
 
 
 def _boot():
-    """What tells a running kernel from all others; None where it does not say."""
+    """Returns an id of the running kernel; None if the system has none."""
     try:
         return pathlib.Path("/proc/sys/kernel/random/boot_id").read_text().strip()
     except OSError:
@@ -306,7 +308,7 @@ def _boot():
 
 
 def _namespace():
-    """What tells whose process numbers these are, among the containers of a machine."""
+    """Returns an id of the container's process ids; None if the system has none."""
     try:
         return os.readlink("/proc/self/ns/pid")
     except OSError:
@@ -316,7 +318,7 @@ def _namespace():
 def _owner(text):
     try:
         owner = json.loads(text)
-    except (ValueError, TypeError):  # half written, or none
+    except (ValueError, TypeError):  # half written, or not JSON
         return {}
     return owner if isinstance(owner, dict) else {}
 
@@ -328,7 +330,7 @@ def _name_of(text):
 
 
 def _has_ended(text, has_kernel_lock):
-    """Whether it is known that the training in a file does not run any more."""
+    """Returns whether the training named in a file is known to have ended."""
     owner = _owner(text)
     boot = _boot()
     of_this_kernel = (
@@ -339,23 +341,23 @@ def _has_ended(text, has_kernel_lock):
     if not of_this_kernel:
         return False
     if has_kernel_lock and owner.get("kernel_lock"):
-        return True  # or the lock would not be ours
+        return True  # a running owner would still hold the kernel's lock
     return owner.get("namespace") == _namespace() and _is_gone(owner)
 
 
 def _is_gone(owner):
-    """Whether a process of this namespace has ended, or has forgotten its lock."""
+    """Returns whether a process here has ended, or no longer references its lock."""
     process = owner.get("process")
     if not isinstance(process, int):
         return False
     if process == os.getpid():
         return owner.get("token") not in _HELD
-    if os.name == "nt":  # there is no asking that does no harm
+    if os.name == "nt":  # on Windows, `os.kill` cannot ask without harm
         return False
     try:
         os.kill(process, 0)
     except ProcessLookupError:
         return True
-    except OSError:  # of another user
+    except OSError:  # the process runs, and belongs to another user
         pass
     return False

@@ -1,8 +1,8 @@
-"""The classes of this package that a `.keras` file may name, made known to Keras.
+"""Registers this package's classes with Keras, which a `.keras` file may name.
 
-Keras loads the classes that are registered, and a class is registered when its module
-is imported. `import effdet_keras` does that at once. The command `effdet-keras` does
-not, so that its help needs no Keras: there it is done before an archive is loaded.
+Keras can load classes that are registered, and a class is registered when its module is
+imported. `import effdet_keras` does that at once. The command `effdet-keras` does not,
+so that its help needs no Keras. The command registers them before it loads an archive.
 """
 
 from __future__ import annotations
@@ -14,6 +14,6 @@ _MODULES = ("model.efficientdet", "extras.advprop", "augment")
 
 
 def register_keras_classes() -> None:
-    """Imports what registers the package's classes with Keras; quick the next time."""
+    """Imports the modules that register classes with Keras; cheap if repeated."""
     for module in _MODULES:
         importlib.import_module(f"effdet_keras.{module}")

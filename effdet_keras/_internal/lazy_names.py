@@ -1,4 +1,4 @@
-"""Public names that are imported when they are first used, and who needs that."""
+"""Public names that are imported on first use, for a quick start of the command."""
 
 from __future__ import annotations
 
@@ -17,20 +17,25 @@ _PACKAGE = "effdet_keras"
 
 
 def started_as_command() -> bool:
-    """Whether Python was started as `effdet-keras` or `python -m effdet_keras`."""
+    """Returns whether Python runs `effdet-keras` or `python -m effdet_keras`."""
     program = pathlib.PurePath(sys.argv[0]).name if sys.argv else ""
-    if program == "-m":  # also with other flags before it, `-Im`, or without a space
+    if program == "-m":  # also combined with other flags, `-Im`, or without a space
         is_module = re.compile(rf"-[a-zA-Z]*m {_PACKAGE}|-[a-zA-Z]*m{_PACKAGE}")
         words = (*sys.orig_argv, "")
         pairs = (" ".join(pair) for pair in itertools.pairwise(words))
         return any(is_module.fullmatch(text) for text in (*pairs, *words))
-    return program in (COMMAND, f"{COMMAND}.exe")  # the second on Windows
+    return program in (COMMAND, f"{COMMAND}.exe")  # the second one on Windows
 
 
 def lazy_names(
     package: str, places: Mapping[str, str]
 ) -> tuple[Callable[[str], Any], Callable[[], list[str]]]:
-    """Makes the `__getattr__` and `__dir__` of a package."""
+    """Returns the functions `__getattr__` and `__dir__` of a package.
+
+    Args:
+        package: string, the name of the package.
+        places: dict from each public name to the module that has it.
+    """
 
     def get(name):
         if name not in places:
@@ -38,7 +43,7 @@ def lazy_names(
         try:
             module = importlib.import_module(f"{_PACKAGE}.{places[name]}")
         except ModuleNotFoundError:
-            keras.require(f"`{name}` of effdet_keras")  # where it is Keras, the cure
+            keras.require(f"`{name}` of effdet_keras")  # a better error if it is Keras
             raise
         value = getattr(module, name, module)
         setattr(sys.modules[package], name, value)

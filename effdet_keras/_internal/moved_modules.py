@@ -1,4 +1,4 @@
-"""Import paths of before, which work for one release with a deprecation warning."""
+"""Old import paths, which work for one release with a deprecation warning."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from typing import Any
 
 
 def names_of_moved_module(old: str, new: str) -> Callable[[str], Any]:
-    """Makes the `__getattr__` of a module whose names are in another one now."""
+    """Returns the `__getattr__` of a module whose names have moved to another one."""
 
     def get(name):
-        if name.startswith("__"):  # Python asks for these itself
+        if name.startswith("__"):  # Python itself looks these up
             raise AttributeError(f"module {old!r} has no attribute {name!r}")
         value = getattr(importlib.import_module(new), name)
         warnings.warn(

@@ -1,9 +1,10 @@
-"""The range of a number, declared once: where a field or an argument is declared.
+"""Declares the range of a number once, where the field or argument is declared.
 
 A dataclass declares its numbers with `number`, `whole_number`, `rising_pair` or
 `several`, and its `__post_init__` calls `check_number_fields(self)`. A function checks
-an argument with `check_number` or `check_whole_number`. No bool, text, NaN or infinity
-is ever a number here. `tests/test_number_ranges.py` finds fields without a range.
+an argument with `check_number` or `check_whole_number`. Bools, text, NaN and infinity
+are never accepted as numbers. `tests/test_number_ranges.py` finds fields without a
+range.
 """
 
 from __future__ import annotations
@@ -18,24 +19,27 @@ from typing import Any, Literal
 from effdet_keras.errors import check_argument
 
 _METADATA_KEY = "range"
-# The seeds that NumPy, and so `keras.utils.set_random_seed`, takes.
+# The seeds that NumPy accepts, and therefore `keras.utils.set_random_seed`.
 SEEDS = "[0, 4294967295]"
 _COUNTS = {2: "two", 3: "three", 4: "four"}
 
 
 @dataclasses.dataclass(frozen=True)
 class NumberRange:
-    """Which numbers something may be, in which form.
+    """The values that a field or argument may have: numbers of an interval.
 
     Args:
-        interval: its ends; "[" and "]" belong to it, "(" and ")" do not. An infinite
-            end has a round bracket, because nothing may be infinite.
-        whole: whether it must be a whole number.
-        form: "number"; "sequence", such as a tuple; "dict" of numbers by name; one of
-            them or another; with "pairs" a sequence may also have pairs of numbers.
-        count: how many numbers a sequence has; None for one or more.
-        rising: whether each number of a sequence must be at least the one before.
-        others: values besides those of the interval, such as `None` and "auto".
+        interval: string, the two ends, such as "(0, 1]". A square bracket includes the
+            end, a round bracket excludes it. An infinite end has a round bracket,
+            because no value may be infinite.
+        whole: bool, whether numbers must be whole.
+        form: string, the allowed types of value: "number"; "sequence", such as a tuple;
+            "dict", numbers by name; or two of them. In "sequence with pairs", elements
+            may also be pairs of numbers.
+        count: int, the length of a sequence; None for one or more.
+        rising: bool, whether each number of a sequence must be at least the one before.
+        others: tuple of allowed values outside of the interval, such as `None` and
+            "auto".
 
     Example:
         >>> NumberRange("(0, 1]").check("share", 1)
@@ -61,13 +65,13 @@ at most 1. Received: share=0
     others: tuple = ()
 
     def check(self, name: str, value: Any) -> None:
-        """Raises `InvalidValueError` that names the value unless it is in the range."""
+        """Raises `InvalidValueError` with the argument's name if a value is invalid."""
         check_argument(self.contains(value), name, value, self.description)
 
     def contains(self, value: Any) -> bool:
-        """Whether a value is in the range, and in the form."""
+        """Returns whether a value has an allowed type and is in the range."""
         is_plain = isinstance(value, (str, numbers.Real, type(None)))
-        # By type as well, because True equals 1.
+        # Compare types as well, because True equals 1.
         if is_plain and any(type(value) is type(x) and value == x for x in self.others):
             return True
         if isinstance(value, str):
@@ -80,7 +84,7 @@ at most 1. Received: share=0
 
     @property
     def description(self) -> str:
-        """What is expected, in words."""
+        """What is expected, as text for an error message."""
         kind = "whole number" if self.whole else "number"
         one = f"a {kind} {self._ends}".rstrip()
         many = f"{kind}s {self._ends}".rstrip().replace("that is", "that are")
@@ -95,7 +99,7 @@ at most 1. Received: share=0
 
     @property
     def _ends(self):
-        """Returns the interval in words, such as "above 0 and at most 1"."""
+        """The interval as text, such as "above 0 and at most 1"."""
         low, high = self._limits
         is_low_inside, is_high_inside = (
             self.interval[0] == "[",
@@ -146,7 +150,7 @@ at most 1. Received: share=0
 
 
 def _is_sequence(value):
-    is_array = getattr(value, "ndim", 0) > 0  # without NumPy, for `--help`
+    is_array = getattr(value, "ndim", 0) > 0  # does not import NumPy, for `--help`
     return is_array or (isinstance(value, Sequence) and not isinstance(value, str))
 
 
@@ -154,9 +158,13 @@ def _is_sequence(value):
 
 
 def number(default: Any, interval: str, **options: Any) -> Any:
-    """A field of a number; a default that is none, as `None`, may be given as well.
+    """Returns a dataclass field for a number in an interval.
 
-    `options` are those of `NumberRange`.
+    Args:
+        default: the default. One that is not a number, such as None, is also allowed as
+            a value. `dataclasses.MISSING` makes a field without a default.
+        interval: string, as in `NumberRange`.
+        **options: other arguments of `NumberRange`.
     """
     is_number = isinstance(default, (numbers.Real, tuple)) or (
         default is dataclasses.MISSING
@@ -170,29 +178,29 @@ def number(default: Any, interval: str, **options: Any) -> Any:
 
 
 def whole_number(default: Any, interval: str, **options: Any) -> Any:
-    """A field of a whole number; see `number`."""
+    """Returns a dataclass field for a whole number; see `number`."""
     return number(default, interval, whole=True, **options)
 
 
 def rising_pair(default: Any, interval: str, **options: Any) -> Any:
-    """A field of two numbers, the lower one first; whole ones if the default's are."""
+    """Returns a field for two numbers, the lower first; whole if the default's are."""
     whole = isinstance(default, tuple) and isinstance(default[0], int)
     form = {"form": "sequence", "count": 2, "rising": True, "whole": whole}
     return number(default, interval, **{**form, **options})
 
 
 def several(default: Any, interval: str, count: int | None = None, **options: Any):
-    """A field of a sequence of numbers: `count` of them, or one or more."""
+    """Returns a field for a sequence of `count` numbers, or of one or more."""
     return number(default, interval, **{"form": "sequence", **options}, count=count)
 
 
 def range_of(field: dataclasses.Field) -> NumberRange | None:
-    """The range that a field declares, or None."""
+    """Returns the range that a field declares, or None."""
     return field.metadata.get(_METADATA_KEY)
 
 
 def check_number_fields(instance: Any) -> None:
-    """Raises `InvalidValueError` for the first field that is not in its range.
+    """Raises `InvalidValueError` for the first field that is outside of its range.
 
     Example:
         >>> @dataclasses.dataclass
@@ -215,10 +223,10 @@ Received: share=1.5
 
 
 def check_number(name: str, value: Any, interval: str, **options: Any) -> None:
-    """Raises `InvalidValueError` unless an argument is a number of the interval."""
+    """Raises `InvalidValueError` unless an argument is a number in the interval."""
     NumberRange(interval, **options).check(name, value)
 
 
 def check_whole_number(name: str, value: Any, interval: str, **options: Any) -> None:
-    """Raises `InvalidValueError` unless it is a whole number of the interval."""
+    """Raises `InvalidValueError` unless it is a whole number in the interval."""
     NumberRange(interval, whole=True, **options).check(name, value)

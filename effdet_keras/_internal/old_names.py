@@ -13,7 +13,7 @@ T = TypeVar("T")
 
 
 def warn_of_old_name(old: str, new: str, *, stacklevel: int = 3) -> None:
-    """Warns the caller of the function that has an old name, and names the new one."""
+    """Warns the caller of a function that it used an old name; names the new one."""
     warnings.warn(
         f"`{old}` is `{new}` now; the old name will be removed in the next release.",
         DeprecationWarning,
@@ -22,10 +22,11 @@ def warn_of_old_name(old: str, new: str, *, stacklevel: int = 3) -> None:
 
 
 def renamed_fields(**new_names: str) -> Callable[[type[T]], type[T]]:
-    """Class decorator: old names of fields are arguments and attributes as before.
+    """Returns a class decorator that keeps old names of fields usable.
 
     It goes above `dataclasses.dataclass`, with `old="new"` for each name. An old name
-    warns with `DeprecationWarning`; `with_new_names` reads files without a warning.
+    still works as an argument and as an attribute, with a `DeprecationWarning`.
+    `with_new_names` reads files with old names without a warning.
     """
 
     def decorate(cls):
@@ -54,7 +55,7 @@ def renamed_fields(**new_names: str) -> Callable[[type[T]], type[T]]:
 
 
 def with_new_names(cls: type, arguments: Mapping[str, Any]) -> dict[str, Any]:
-    """Arguments of a class, as a file has them, under the names of today."""
+    """Returns a class's arguments from a file, with old names replaced by new ones."""
     new_names = getattr(cls, "_new_names", {})
     return {new_names.get(name, name): value for name, value in arguments.items()}
 

@@ -1,9 +1,9 @@
-"""Packages that not everyone has, imported when they are first used.
+"""Optional packages, imported on first use.
 
-A file names them at its top, as it does every import. TensorFlow is among them because
-Keras also runs on JAX and torch, and because `effdet-keras --help` must not wait for
-it. Keras is, for the files on the way of a `Predictor`: LiteRT, ONNX and OpenVINO files
-run without either.
+A module names them at its top, like any import. TensorFlow is optional because Keras
+also runs on JAX and torch, and because `effdet-keras --help` must not wait for it.
+Keras is optional in the modules that a `Predictor` needs: LiteRT, ONNX and OpenVINO
+files run without either.
 """
 
 import importlib.util
@@ -13,17 +13,17 @@ from effdet_keras.errors import MissingPackageError
 
 
 class OptionalModule:
-    """Stands for a module until an attribute of it is asked for."""
+    """Stands for a module, and imports it when one of its attributes is read."""
 
     def __init__(self, name, install):
         self._name, self._install = name, install
 
     def is_installed(self):
-        """Whether the package is there, without importing it."""
+        """Returns whether the package is installed, without importing it."""
         return importlib.util.find_spec(self._name.partition(".")[0]) is not None
 
     def require(self, purpose="This"):
-        """Imports the module, or raises `MissingPackageError` with the cure."""
+        """Imports the module; raises `MissingPackageError` with the `pip` command."""
         try:
             return import_module(self._name)
         except ImportError as error:
@@ -35,7 +35,7 @@ class OptionalModule:
             ) from error
 
     def __getattr__(self, attribute):
-        if attribute.startswith("__"):  # of tools that look at every object
+        if attribute.startswith("__"):  # asked by tools that inspect every object
             raise AttributeError(attribute)
         return getattr(self.require(), attribute)
 
@@ -89,13 +89,13 @@ cv2 = OptionalModule("cv2", install="effdet-keras[video]")
 matplotlib_figure = OptionalModule("matplotlib.figure", install="effdet-keras[plot]")
 pyplot = OptionalModule("matplotlib.pyplot", install="effdet-keras[plot]")
 
-# Photographs of telephones.
+# Photos taken by phones.
 pillow_heif = OptionalModule("pillow_heif", install="effdet-keras[heif]")
 
-# Weights of PyTorch.
+# PyTorch weights.
 safetensors = OptionalModule("safetensors", install="effdet-keras[safetensors]")
 
-# Annotated images of other libraries.
+# Datasets of other libraries.
 datumaro = OptionalModule("datumaro", install="effdet-keras[datumaro]")
 hf_datasets = OptionalModule("datasets", install="effdet-keras[datasets]")
 parquet = OptionalModule("pyarrow.parquet", install="effdet-keras[parquet]")

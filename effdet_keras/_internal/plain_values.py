@@ -1,4 +1,4 @@
-"""Objects as plain values, for files: by their fields, and in the types of JSON."""
+"""Conversion of objects to plain values for files: by fields, or to types of JSON."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from effdet_keras._internal.old_names import with_new_names
 
 
 class FieldSerializable:
-    """Mix-in: Keras saves a frozen dataclass by its fields."""
+    """A mix-in that lets Keras save a frozen dataclass by its fields."""
 
     def get_config(self) -> dict[str, Any]:
         """Returns the fields as a dict, for Keras."""
@@ -20,12 +20,12 @@ class FieldSerializable:
 
     @classmethod
     def from_config(cls, config: dict[str, Any]) -> Self:
-        """Makes it from what `get_config` returned."""
+        """Returns an instance made from a dict of `get_config`."""
         return cls(**with_new_names(cls, config))
 
 
 def to_jsonable(value: Any) -> Any:
-    """A value as Python's own dicts, lists, texts and finite numbers."""
+    """Returns a value in types of JSON; NaN and infinity become None."""
     if hasattr(value, "_asdict"):
         value = value._asdict()
     if isinstance(value, dict):

@@ -1,7 +1,7 @@
-"""The processes of one training: which is this one, and what do the others have.
+"""The processes of one training: the index of this process, and data of the others.
 
-Nearly always there is one, and this file has its answers. `extras/multiprocess` puts
-those of several in their place when it is started.
+Nearly always there is only one process, which this file describes. When several
+processes are started, `extras/multiprocess` replaces that description.
 """
 
 from __future__ import annotations
@@ -13,22 +13,22 @@ from typing import Any
 from effdet_keras._internal.optional_imports import keras
 from effdet_keras.errors import InvalidValueError
 
-# The ways to train on several devices, and the backend of Keras that each needs.
+# The ways to train on several devices, and the Keras backend that each one needs.
 ENGINES = {"mirrored": "tensorflow", "multiworker": "tensorflow", "jax": "jax"}
 
 
 def start(distribute: str) -> Any:
-    """The engine of one of `ENGINES`; see `effdet_keras.extras.multiprocess.start`."""
+    """Starts one of `ENGINES`; see `effdet_keras.extras.multiprocess.start`."""
     from effdet_keras.extras.multiprocess import start
 
     return start(distribute)
 
 
 class SingleProcess:
-    """The answers of a training in one process; an engine has those of several.
+    """Describes a training in one process; an engine describes one in several.
 
-    All processes call `gather` as often, and in the same order: a process that does not
-    would have the others wait. `index` counts from 0.
+    All processes must call `gather` equally often and in the same order: otherwise the
+    others would wait forever. `index` counts from 0.
     """
 
     index = 0
@@ -39,17 +39,17 @@ class SingleProcess:
         return [value]
 
     def plain_error(self, error: Exception) -> Exception | None:
-        """What to raise for an error of the engine: that another process was lost."""
+        """Returns the error to raise instead, if another process was lost; or None."""
 
 
 _current: list[SingleProcess] = [SingleProcess()]
 
 
 def current_processes() -> SingleProcess:
-    """The processes that this one trains with, or it alone.
+    """Returns the processes that train together, of which this is one.
 
-    `index` says which this is, `count` how many there are, and `gather(value)` returns
-    the values of all, in each.
+    `index` is the number of this process, `count` is how many there are, and
+    `gather(value)` returns the values of all processes, in each process.
 
     Example:
         >>> current_processes().count
@@ -59,17 +59,17 @@ def current_processes() -> SingleProcess:
 
 
 def set_processes(processes: SingleProcess) -> None:
-    """Names the processes that this one belongs to, until it ends."""
+    """Sets the processes that this one belongs to, until it ends."""
     _current[:] = [processes]
 
 
 def is_first_process() -> bool:
-    """Whether this process is the one that writes files."""
+    """Returns whether this process is the one that writes files."""
     return current_processes().index == 0
 
 
 def per_process_batch_size(batch_size: int, num_processes: int) -> int:
-    """The images of a global batch that each process has: 4 of 8 for 2 processes."""
+    """Returns the images per process of a global batch: of 8 images, 4 for 2."""
     if batch_size % num_processes:
         raise InvalidValueError(
             "`batch_size` counts the images of all processes together, and must be a "
@@ -81,11 +81,11 @@ def per_process_batch_size(batch_size: int, num_processes: int) -> int:
 
 @contextlib.contextmanager
 def single_process() -> Iterator[None]:
-    """Context in which Keras makes variables for this process, not for all.
+    """Makes Keras create variables for this process only, not for all, in the block.
 
-    With `keras.distribution` on JAX, a process that makes a variable waits for the
-    others to make the same. Keras makes some where nobody expects it: each saved model
-    costs an optimizer.
+    With `keras.distribution` on JAX, a process that creates a variable waits until the
+    others create the same one. Keras creates some in unexpected places: an optimizer
+    for each saved model.
     """
     before = keras.distribution.distribution()
     if before is None:

@@ -1,7 +1,7 @@
-"""The text format of protocol buffers, read and written without a schema.
+"""Reads and writes the text format of protocol buffers, without a schema.
 
-Label maps (`.pbtxt`) and the `pipeline.config` of the TF Object Detection API are
-written in it.
+Label maps (`.pbtxt`) and the `pipeline.config` of the TF Object Detection API have this
+format.
 """
 
 from __future__ import annotations
@@ -19,15 +19,15 @@ _ESCAPES = str.maketrans({"\\": "\\\\", '"': '\\"', "\n": "\\n", "\r": "\\r"})
 
 
 class Enum(str):
-    """The name of a value of an enumeration, which text has without quotes."""
+    """The name of an enumeration's value, which is written without quotes."""
 
 
 def message_text(fields: Mapping[str, Any], indent: str = "") -> str:
-    """The text of one message.
+    """Returns the text of one message.
 
     Args:
-        fields: dict of name to value: bool, number, string or `Enum`; a dict for a
-            message in it; a list for a field that is there several times.
+        fields: dict of name to value: a bool, number, string or `Enum`; a dict for a
+            nested message; a list for a repeated field.
         indent: string, in front of each line.
 
     Example:
@@ -59,19 +59,19 @@ def _scalar_text(value):
 
 
 class Message:
-    """The fields of one message, each with its values: text, or a `Message`."""
+    """The fields of one message; each has a list of values, text or `Message`."""
 
     def __init__(self, path: str = "") -> None:
         self.path = path
         self.fields: dict[str, list[Any]] = {}
 
     def place_of(self, name: str) -> str:
-        """The path of a field."""
+        """Returns the path of a field."""
         return f"{self.path}.{name}" if self.path else name
 
 
 def parse(text: str, kind: type[Message] = Message) -> Any:
-    """Reads a text as the fields of one message, of this class."""
+    """Parses a text as one message of the given class."""
     message = kind()
     try:
         _read_fields(message, Tokenizer(text.split("\n")), end="")
@@ -81,7 +81,7 @@ def parse(text: str, kind: type[Message] = Message) -> Any:
 
 
 def _read_fields(message, tokens, end):
-    """Reads fields into `message` up to the token `end`, and consumes that too."""
+    """Reads fields into `message` up to and including the token `end`."""
     while not tokens.TryConsume(end):
         if tokens.AtEnd():
             raise InvalidValueError(f"`{message.path}` has no end: {end!r} is missing")
@@ -111,7 +111,7 @@ def _value(message, name, tokens, has_colon):
         raise InvalidValueError(
             f"found {start!r} where the value of `{message.place_of(name)}` is expected"
         )
-    if start[0] in "\"'":  # strings side by side are one
+    if start[0] in "\"'":  # adjacent strings are concatenated
         return tokens.ConsumeByteString().decode("utf-8", errors="replace")
     tokens.NextToken()
     return start

@@ -1,4 +1,4 @@
-"""Python within TensorFlow's graphs, none of which is under way when Python ends."""
+"""Python calls within TensorFlow graphs, which must not run when Python ends."""
 
 import atexit
 import functools
@@ -8,15 +8,16 @@ import time
 from effdet_keras._internal.optional_imports import tensorflow as tf
 
 _PAUSE, _LONGEST_WAIT = 0.1, 10.0  # seconds
-_under_way, _last_end = [], [0.0]  # an entry for each call; when the last one ended
+_under_way, _last_end = [], [0.0]  # the running calls; the time the last one ended
 _python_ends = threading.Event()
 
 
 def call_python(function, arguments, dtypes, **options):
-    """`tf.numpy_function` for `tf.data`, whose threads read ahead until Python ends.
+    """Calls `tf.numpy_function` in `tf.data`, such that Python can end at any time.
 
-    A thread that then waits for the interpreter waits for ever, and so would the
-    process: after an error in `fit`, Ctrl-C, or a loop over batches that is left early.
+    Threads of `tf.data` read ahead until Python ends. A thread that then waits for the
+    interpreter would wait forever, and so would the process: after an error in `fit`,
+    Ctrl-C, or a loop over batches that is left early.
     """
     call = functools.partial(_call, function)
     return tf.numpy_function(call, arguments, dtypes, **options)
@@ -26,7 +27,7 @@ def _call(function, *values):
     _under_way.append(function)
     try:
         if _python_ends.is_set():
-            raise StopIteration  # for TensorFlow the end of the data, said to nobody
+            raise StopIteration  # for TensorFlow, this is the end of the data
         return function(*values)
     finally:
         _last_end[0] = time.monotonic()
@@ -35,7 +36,7 @@ def _call(function, *values):
 
 @atexit.register
 def _wait_for_calls():
-    """Stops all reading ahead, and waits until no thread asks for more."""
+    """Stops all reading ahead, and waits until no thread calls Python any more."""
     _python_ends.set()
     start = time.monotonic()
     while time.monotonic() - start < _LONGEST_WAIT:

@@ -1,7 +1,7 @@
-"""Paths that may be addresses; `extras/remote` opens those that are.
+"""Paths that may be addresses, which `extras/remote` opens.
 
-Readers take `path_of(path)`: a `pathlib.Path`, or a `RemotePath` of that extra, which
-reads in the same words.
+Readers call `path_of(path)`. It returns a `pathlib.Path`, or a `RemotePath` of that
+extra, which has the same methods for reading.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ from typing import Any
 from effdet_keras._internal.whole_files import address_of, atomic_write, is_remote
 from effdet_keras.errors import InvalidValueError
 
-_THREADS = 16  # that read small files at once
+_THREADS = 16  # number of small files that are read at once
 
 
 def path_of(path: Any) -> Any:
-    """The path that the user named, of this machine or an address."""
+    """Returns the path that a user gave: on this machine, or at an address."""
     if not is_remote(path):
         return pathlib.Path(path)
     from effdet_keras.extras.remote.path import RemotePath as remote_path
@@ -30,24 +30,24 @@ def path_of(path: Any) -> Any:
 
 
 def is_file(path: Any) -> bool:
-    """Whether a path, or string, of either kind is a file."""
+    """Returns whether a local path or an address is a file."""
     return path_of(path).is_file() if is_remote(path) else os.path.isfile(path)
 
 
 def exists(path: Any) -> bool:
-    """Whether there is a file or folder at a path, or string, of either kind."""
+    """Returns whether a file or folder exists at a local path or an address."""
     return path_of(path).exists() if is_remote(path) else os.path.exists(path)
 
 
 def fetch(address: str, path: str | os.PathLike) -> None:
-    """Copies a file to this machine, whole or not at all: `path` is replaced then."""
+    """Copies a file to this machine; `path` is only replaced by a complete file."""
     from effdet_keras.extras.remote.files import fetch
 
     fetch(address, path)
 
 
 def for_each(function: Callable, paths: list, *others: list) -> list:
-    """`map` in a list, by many threads where there are addresses, which wait."""
+    """Returns `map` as a list; uses threads if paths are addresses, which wait."""
     if not any(map(is_remote, paths)):
         return list(map(function, paths, *others))
     with concurrent.futures.ThreadPoolExecutor(_THREADS) as pool:
@@ -56,7 +56,7 @@ def for_each(function: Callable, paths: list, *others: list) -> list:
 
 @contextlib.contextmanager
 def atomic_write_at(path: Any) -> Iterator[pathlib.Path]:
-    """Gives a path to write a file to, and puts that file at `path` or its address."""
+    """Yields a local path to write to, and then moves the file to `path`."""
     if not is_remote(path):
         with atomic_write(path) as partial:
             yield partial
@@ -73,31 +73,32 @@ def atomic_write_at(path: Any) -> Iterator[pathlib.Path]:
 
 
 def cache_folder() -> pathlib.Path:
-    """`$EFFDET_KERAS_CACHE`, or else `effdet_keras` in Keras' own folder."""
+    """Returns `$EFFDET_KERAS_CACHE`, or else `effdet_keras` in the folder of Keras."""
     keras_home = os.environ.get("KERAS_HOME") or "~/.keras"
     folder = os.environ.get("EFFDET_KERAS_CACHE") or f"{keras_home}/effdet_keras"
     return pathlib.Path(folder).expanduser().absolute()
 
 
 def local_copy(path: Any) -> pathlib.Path:
-    """The file of a path on this machine; one at an address is fetched first."""
+    """Returns a local path of a file; a file at an address is fetched first."""
     path = path_of(path)
     return path.fetched() if is_remote(path) else path
 
 
 class WholeFileError(InvalidValueError):
-    """A file is whole: an argument is wrong, or the file is of something else.
+    """Raised for a complete file, if an argument is wrong or the content is not ours.
 
-    Nothing is gained where such a file is fetched again.
+    It would not help to fetch such a file again.
     """
 
 
 @contextlib.contextmanager
 def dropping_unreadable_copy(path: pathlib.Path) -> Iterator[None]:
-    """Removes a file of the cache folder where the block finds that it is damaged.
+    """Removes a file of the cache folder if the block finds that it is damaged.
 
-    A cut or changed transfer, or what a server sent by mistake, would else be found in
-    the cache folder for ever. Files elsewhere are the user's, and stay.
+    Otherwise an incomplete or changed transfer, or a wrong answer of a server, would
+    stay in the cache folder for ever. Files in other folders belong to the user and are
+    kept.
     """
     try:
         yield

@@ -1,15 +1,15 @@
-"""How many devices of a `tf.distribute` strategy share a batch, and sums over them."""
+"""The number of devices in a `tf.distribute` strategy, and sums over them."""
 
 from effdet_keras._internal.optional_imports import tensorflow as tf
 
 
 def num_replicas():
-    """How many devices of TensorFlow's strategy share a batch; 1 without one."""
+    """Returns how many devices share a batch; 1 without a strategy of TensorFlow."""
     return tf.distribute.get_strategy().num_replicas_in_sync
 
 
 def sum_of_replicas(value):
-    """The sum over the devices that `num_replicas` counts."""
+    """Returns the sum of a value over the devices that `num_replicas` counts."""
     replica = tf.distribute.get_replica_context()
     if replica is None or num_replicas() == 1:
         return value

@@ -1,35 +1,39 @@
-"""Bilinear resizing of arrays, axis by axis, as TensorFlow computes it."""
+"""Bilinear resizing of arrays, one axis at a time, as TensorFlow computes it."""
 
 from __future__ import annotations
 
 import numpy as np
 
-_FEW = 4  # numbers behind each other, such as the colors of a pixel
+_FEW = 4  # the most consecutive numbers for the fast path, such as a pixel's colors
 
 
 def resize_axis(array, size, scaled, axis, half, count=None):
-    """Interpolates `scaled` places along an axis of `size`; the border goes on.
+    """Interpolates an axis of length `size` to length `scaled`; repeats the border.
 
-    `half` is 0.5 where a pixel is taken at its center, else 0. Only the first `count`
-    places are computed; None is all of them. Sizes are float32 scalars.
+    Args:
+        array: array whose axis `axis` has the length `size`.
+        size, scaled: float32 scalars, the old and the new length.
+        axis: int, the axis to resize.
+        half: 0.5 if a pixel's value is at its center, 0 if it is at its corner.
+        count: int, number of results to compute, from the first on; None for all.
     """
     return _interpolated(array, _places(size, scaled, half, 0, count), axis)
 
 
 def resize_image(image, scaled, half=0.5, start=(0, 0), count=(None, None)):
-    """Interpolates an image `[h, w, c]` in another size, float32; or a part of it.
+    """Resizes an image `[h, w, c]` to `scaled`, as float32, or computes a part of it.
 
-    The part begins at `start` of the scaled image, and has `count` rows and columns.
+    The part begins at `start` in the resized image, and has `count` rows and columns.
     """
     sizes = np.float32(image.shape[:2]), np.float32(scaled)
     rows, (low, high, weight) = (
         _places(*each, half, first, number)
         for *each, first, number in zip(*sizes, start, count)
     )
-    if image.strides[1] < 0:  # a mirrored view is read as it lies in memory
+    if image.strides[1] < 0:  # a mirrored view is read in the order of memory
         last = image.shape[1] - 1
         image, low, high = image[:, ::-1], last - low, last - high
-    # Nothing is computed of columns that are not seen.
+    # Columns outside of the part are not computed.
     left = min(low.min(), high.min())
     image = image[:, left : max(low.max(), high.max()) + 1]
     image = _interpolated(image, rows, 0)
@@ -37,7 +41,7 @@ def resize_image(image, scaled, half=0.5, start=(0, 0), count=(None, None)):
 
 
 def _places(size, scaled, half, start, count):
-    """Indices of the values beside each place, and the weight of the second one."""
+    """Returns the two neighbors' indices for each result, and the second's weight."""
     stop = int(scaled) if count is None else start + count
     half = np.float32(half)
     place = (np.arange(start, stop, dtype="float32") + half) * (size / scaled) - half
@@ -52,12 +56,12 @@ def _interpolated(array, places, axis):
     low, high, weight = places
     shape = [1] * array.ndim
     shape[axis] = len(weight)
-    # What is taken is cast, not the whole image.
+    # Only the values that are taken are cast, not the whole image.
     first, second = (
         _take(array, indices, axis).astype("float32", copy=False)
         for indices in (low, high)
     )
-    # first + (second - first) * weight, without a new array for each step.
+    # first + (second - first) * weight, without allocating an array for each operation
     second -= first
     second *= weight.reshape(shape)
     second += first
@@ -65,7 +69,7 @@ def _interpolated(array, places, axis):
 
 
 def resize_mask(mask, scaled, start=(0, 0), count=(None, None)):
-    """A mask `[h, w]` in another size: each pixel has the value at its middle."""
+    """Resizes a mask `[h, w]`: each new pixel has the value at its center."""
     rows, columns = (
         ((2 * np.arange(first, new if number is None else first + number) + 1) * old)
         // (2 * new)
@@ -75,10 +79,10 @@ def resize_mask(mask, scaled, start=(0, 0), count=(None, None)):
 
 
 def _take(array, indices, axis):
-    """`array.take`, which is slow where it copies few numbers at a time.
+    """Computes `array.take`, faster if it copies only a few numbers at a time.
 
-    The columns of an image of 320x640 pixels take 0.3 ms this way, and 0.7 ms by
-    `take`, of about 5 ms for a training example (benchmarks/input_pipeline.py).
+    For the columns of an image of 320x640 pixels, this takes 0.3 ms instead of 0.7 ms,
+    out of about 5 ms for a training example (benchmarks/input_pipeline.py).
     """
     axis %= array.ndim
     inner = array.shape[axis + 1 :]

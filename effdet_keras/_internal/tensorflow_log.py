@@ -1,11 +1,12 @@
-"""Keeps TensorFlow's own log out of what the command prints.
+"""Keeps TensorFlow's own log out of the output of the command.
 
-`TF_CPP_MIN_LOG_LEVEL` silences most of it, but not what its libraries log before their
-logging is set up: that goes to file descriptor 2 at any level. So the command imports
-Keras and TensorFlow by `import_module`, which filters what is written there.
+`TF_CPP_MIN_LOG_LEVEL` silences most of the log. But messages that TensorFlow's
+libraries log before their logging is set up go to file descriptor 2 at any level. So
+the command imports Keras and TensorFlow with `import_module`, which filters that
+output.
 
-`OptionalModule.require` calls it. A subcommand that imports modules with `import keras`
-at their top calls `keras.require(...)` first.
+`OptionalModule.require` calls `import_module`. A subcommand whose modules have `import
+keras` at their top has to call `keras.require(...)` first.
 """
 
 from __future__ import annotations
@@ -27,11 +28,11 @@ _LEVEL = "TF_CPP_MIN_LOG_LEVEL"
 _INFORMATION = re.compile(r"I\d{4} [\d:.]+ +\d+ [\w./-]+:\d+\]")
 _NOISE = (
     "All log messages before absl::InitializeLog",
-    # Two libraries that register the same factory, in every process.
+    # In every process, two libraries register the same factory.
     "one has already been registered",
     "placer already registered",
 )
-# Where there is no driver there is no GPU, and it is no error that none answers.
+# Without a driver there is no GPU, so it is not an error that the driver is silent.
 _NO_DRIVER, _NO_ANSWER = "Could not find cuda drivers", "failed call to cuInit"
 
 _filter_imports = False
@@ -39,19 +40,19 @@ _one_import_at_a_time = threading.RLock()  # file descriptor 2 belongs to all th
 
 
 def quiet_tensorflow() -> None:
-    """From now on `import_module` leaves out what TensorFlow logs, but for errors.
+    """Makes `import_module` drop everything but errors from TensorFlow's log.
 
-    A user who has set `TF_CPP_MIN_LOG_LEVEL` gets what that asks for.
+    If the user has set `TF_CPP_MIN_LOG_LEVEL`, nothing is changed.
     """
     global _filter_imports
     if _LEVEL in os.environ:
         return
-    os.environ[_LEVEL] = "2"  # errors alone
+    os.environ[_LEVEL] = "2"  # errors only
     _filter_imports = True
 
 
 def import_module(name: str) -> types.ModuleType:
-    """Imports a module; in the command, without the log of a TensorFlow it brings.
+    """Imports a module; within the command, filters the log of TensorFlow.
 
     Keras imports TensorFlow if that is its backend.
     """
@@ -64,19 +65,19 @@ def import_module(name: str) -> types.ModuleType:
         with _filtered_log():
             module = importlib.import_module(name)
             if "tensorflow" in sys.modules:
-                # Asks the driver, which logs; it takes no memory and fixes no setting.
+                # Queries the driver, which logs; uses no memory and fixes no setting.
                 sys.modules["tensorflow"].config.list_physical_devices()
             return module
 
 
 @contextlib.contextmanager
 def _filtered_log() -> Iterator[None]:
-    """Context that holds back what is written to file descriptor 2, and filters it."""
+    """Holds back output to file descriptor 2 within the block, then filters it."""
     sys.stderr.flush()
     with tempfile.TemporaryFile() as held:
         terminal = os.dup(2)
         was_enabled = faulthandler.is_enabled()
-        # A process that dies here (a processor without AVX) says at least where.
+        # If the process dies here (a CPU without AVX), at least the place is shown.
         faulthandler.enable(terminal)
         os.dup2(held.fileno(), 2)
         try:
@@ -96,10 +97,10 @@ def _filtered_log() -> Iterator[None]:
 
 
 def worth_telling(lines: Iterable[str], *, has_device: bool = True) -> list[str]:
-    """The lines of a log without information and known noise.
+    """Returns the lines of a log without information messages and known noise.
 
-    `has_device` says whether there may be a graphics card. TensorFlow 2.20 does not log
-    that it found no driver, and still reports that none answers.
+    `has_device` is whether there may be a graphics card. TensorFlow 2.20 does not log
+    that it found no driver, but it still reports that the driver does not respond.
     """
     lines = list(lines)
     noise = _NOISE

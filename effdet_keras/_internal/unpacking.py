@@ -1,8 +1,8 @@
-"""Archives of unknown origin: a small file must not fill the memory or the disk.
+"""Unpacks untrusted archives: a small file must not fill the memory or the disk.
 
-gzip and zip make up to a thousand bytes of one, and an HDF5 file or a tar file can
-claim any size. Files of weights hardly compress: D7x with its optimizer and its moving
-averages is 1.3 GB, and its files are about as large as what is in them.
+gzip and zip can expand one byte to as many as a thousand, and an HDF5 or tar file can
+claim any size. Weights hardly compress: D7x with its optimizer and its moving averages
+is 1.3 GB, and the files that hold it are about that large.
 """
 
 from __future__ import annotations
@@ -21,26 +21,26 @@ from typing import IO, Any
 
 from effdet_keras.errors import InvalidValueError
 
-_ALWAYS_ALLOWED = 2**30  # bytes that any file may unpack to
-_NEVER_ALLOWED = 2**33  # bytes beyond which none may
-_MOST_EXPANSION = 50  # between the two: bytes for each byte of the file
-_MOST_FILES = 100_000  # in one archive; the largest SavedModels have some dozens
-# How a file begins that one of these opens.
+_ALWAYS_ALLOWED = 2**30  # bytes to which any file may unpack
+_NEVER_ALLOWED = 2**33  # bytes beyond which no file may unpack
+_MOST_EXPANSION = 50  # between these two limits: unpacked bytes per packed byte
+_MOST_FILES = 100_000  # in one archive; the largest SavedModels have a few dozen
+# The first bytes of compressed files, and the function that opens each kind.
 _COMPRESSIONS = {b"\x1f\x8b": gzip.open, b"BZh": bz2.open, b"\xfd7zXZ": lzma.open}
-_HEAD = 8  # bytes, enough to tell them apart
+_HEAD = 8  # bytes, enough to tell the kinds apart
 
 
 class UnpackedSizeError(InvalidValueError):
-    """A file claims more data than a file of weights of its size can hold."""
+    """Raised for a file that claims more data than weights of its size can have."""
 
 
 def most_unpacked(packed: int) -> int:
-    """The bytes that a file of `packed` bytes may unpack to."""
+    """Returns the most bytes to which a file of `packed` bytes may unpack."""
     return min(_NEVER_ALLOWED, max(_ALWAYS_ALLOWED, _MOST_EXPANSION * packed))
 
 
 def check_unpacked_size(path: Any, unpacked: int, packed: int) -> None:
-    """Raises unless a file of `packed` bytes may unpack to `unpacked` bytes."""
+    """Raises an error if a file of `packed` bytes may not unpack to `unpacked`."""
     most = most_unpacked(packed)
     if unpacked > most:
         raise UnpackedSizeError(
@@ -52,30 +52,30 @@ def check_unpacked_size(path: Any, unpacked: int, packed: int) -> None:
 
 @contextlib.contextmanager
 def open_zip(file: Any, path: Any = None) -> Iterator[zipfile.ZipFile]:
-    """Opens a zip file whose entries are together no larger than they may be.
+    """Opens a zip file, if its entries together are not larger than allowed.
 
     Args:
-        file: its path, or the file itself, open for reading.
-        path: what messages call it, where `file` is no path.
+        file: path of the file, or the file itself, open for reading.
+        path: name of the file in messages, if `file` is not a path.
 
     Raises:
-        ValueError: If it is too large.
-        zipfile.BadZipFile: If it is no zip file.
+        ValueError: If the entries are too large.
+        zipfile.BadZipFile: If it is not a zip file.
     """
     with zipfile.ZipFile(file) as archive:
         entries = archive.infolist()
         packed = archive.fp.seek(0, os.SEEK_END)
-        # `zipfile` reads no more of an entry than its `file_size`.
+        # `zipfile` reads at most `file_size` bytes of an entry.
         unpacked = sum(entry.file_size for entry in entries)
         check_unpacked_size(file if path is None else path, unpacked, packed)
         yield archive
 
 
 def is_tar(path: str | os.PathLike) -> bool:
-    """Whether a file is a tar file, compressed or not.
+    """Returns whether a file is a tar file, compressed or not.
 
     Raises:
-        ValueError: If it claims more data than it may; see `unpack_tar`.
+        ValueError: If it claims more data than allowed; see `unpack_tar`.
     """
     try:
         with _open_tar(path):
@@ -85,17 +85,17 @@ def is_tar(path: str | os.PathLike) -> bool:
 
 
 def unpack_tar(path: str | os.PathLike, folder: str | os.PathLike) -> None:
-    """Unpacks a tar file, compressed or not; nothing leads out of the folder.
+    """Unpacks a tar file, compressed or not, and never writes outside of the folder.
 
     Raises:
-        ValueError: If it holds more bytes or more files than it may.
+        ValueError: If it has more bytes or more files than allowed.
         tarfile.TarError, OSError, EOFError, zlib.error, lzma.LZMAError: If it is
             damaged, or an entry leads out of the folder.
     """
     packed, unpacked = os.path.getsize(path), 0
     with _open_tar(path) as archive:
         for number, member in enumerate(archive):
-            # Of a sparse file, only a little of its size is in the archive.
+            # A sparse file takes less space in the archive than its size.
             unpacked += member.size
             check_unpacked_size(path, unpacked, packed)
             if number >= _MOST_FILES:
@@ -121,9 +121,9 @@ def _open_tar(path):
 
 
 class _LimitedReader:
-    """A file that gives no byte beyond those that it may unpack to.
+    """A file that raises an error when more than its allowed bytes are read.
 
-    `tarfile` reads some headers into memory, whatever size they claim.
+    `tarfile` reads some headers into memory, however large they claim to be.
     """
 
     def __init__(self, stream: IO[bytes], path: pathlib.Path) -> None:

@@ -1,26 +1,26 @@
-"""Files of web servers: asked for in one way, and taken whole or not at all."""
+"""Requests to web servers, whose files are copied completely or not at all."""
 
 import http.client
 import urllib.error
 import urllib.parse
 import urllib.request
 
-_TIMEOUT = 30.0  # seconds without a sign of the server
+_TIMEOUT = 30.0  # seconds without an answer of the server
 _CHUNK = 1 << 18  # bytes between two calls of `tell`
-_HEAD = 512  # bytes that tell what a file is
-_ALLOWED = "%:/?#[]@!$&'()*+,;=~"  # in a URL, beside letters and digits
+_HEAD = 512  # bytes that show what a file is
+_ALLOWED = "%:/?#[]@!$&'()*+,;=~"  # characters in a URL besides letters and digits
 _PAGE = (b"<!doctype html", b"<html", b"<head", b"<body")
-# What a server that cannot be reached, or that breaks off, raises.
+# Errors of a server that cannot be reached, or that breaks off.
 _BROKEN_OFF = (http.client.HTTPException, ConnectionError, TimeoutError)
 BROKEN = (urllib.error.URLError, *_BROKEN_OFF)
 
 
 class NotTheFileError(ConnectionError):
-    """What a server sent is not the whole file."""
+    """Raised if the server did not send the whole file."""
 
 
 def answer(url, method="GET"):
-    """The answer of a server, to be closed."""
+    """Returns a server's response, which the caller has to close."""
     try:
         request = urllib.request.Request(
             urllib.parse.quote(url, safe=_ALLOWED),
@@ -28,12 +28,12 @@ def answer(url, method="GET"):
             method=method,
         )
         return urllib.request.urlopen(request, timeout=_TIMEOUT)
-    except ValueError as error:  # of an address such as `http://[::1/a`
+    except ValueError as error:  # for an address such as `http://[::1/a`
         raise urllib.error.URLError(str(error)) from None
 
 
 def copy_body(response, file, tell=lambda received, length: None):
-    """Copies the body of an answer to a file, and checks that it is complete."""
+    """Copies the body of a response to a file, and checks that it is complete."""
     coding = response.headers.get("Content-Encoding", "identity")
     if response.status != 200 or coding != "identity":
         raise NotTheFileError(
@@ -52,12 +52,12 @@ def copy_body(response, file, tell=lambda received, length: None):
 
 
 def length_of(response):
-    """The bytes of the body, or None where the server does not tell."""
+    """Returns the length of the body in bytes; None if the server does not say."""
     length = response.headers.get("Content-Length", "")
     return int(length) if length.isdigit() else None
 
 
 def is_page(head):
-    """Whether the first bytes of a file are those of a page for a browser."""
+    """Returns whether the first bytes of a file are those of an HTML page."""
     head = head[:_HEAD].lstrip(b"\xef\xbb\xbf \t\r\n").lower()
     return head.startswith(b"<") and any(sign in head for sign in _PAGE)

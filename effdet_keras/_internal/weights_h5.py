@@ -1,4 +1,4 @@
-"""`.weights.h5` files: written atomically, with a checksum, of finite numbers alone."""
+"""`.weights.h5` files: atomic writing, checksums, and checks of untrusted files."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from effdet_keras.errors import InvalidValueError, NonFiniteLossError
 
 
 def check_finite(model, what):
-    """Raises where a weight or an average of a model is NaN or infinite."""
+    """Raises `NonFiniteLossError` if a weight or moving average is NaN or infinite."""
     fault = _fault(model)
     if fault is not None:
         raise NonFiniteLossError(
@@ -34,7 +34,7 @@ def check_finite(model, what):
 
 
 def warn_unless_finite(model, path):
-    """Warns where a weight that was loaded is NaN or infinite."""
+    """Warns if a loaded weight is NaN or infinite."""
     fault = _fault(model)
     if fault is not None:
         warnings.warn(
@@ -47,7 +47,7 @@ def warn_unless_finite(model, path):
 def _fault(model):
     averages = getattr(model, "averages", None)
     variables = [*model.weights, *([] if averages is None else averages.variables)]
-    # A sum shows NaN and infinity many times faster than a look at each number.
+    # A sum reveals NaN and infinity many times faster than a test of each number.
     sums = (ops.sum(ops.abs(ops.cast(v, "float32"))) for v in variables)
     sums = map(ops.convert_to_numpy, sums)
     bad = [v.path for v, total in zip(variables, sums) if not np.isfinite(total)]
@@ -59,20 +59,29 @@ def _fault(model):
     )
 
 
-# --- `.weights.h5` files: written atomically, with a checksum.
+# --- Atomic writing, with a checksum.
 
 ENDING = ".weights.h5"
-_OVERHEAD = 2**12  # bytes at most that HDF5 adds to an array, for its groups
+_OVERHEAD = 2**12  # upper bound of the bytes that HDF5 adds to an array, for its groups
 
 
 def write_weights_h5(path, write, variables):
-    """Writes a file of weights by Keras, of these variables, and its checksum."""
-    size = 0  # at most
+    """Writes a weights file with Keras' function `write`, and adds a checksum.
+
+    Args:
+        path: path of the file.
+        write: function of a path, which writes the file.
+        variables: list of the variables that it writes.
+
+    Raises:
+        OSError: If the disk may be too full for these variables.
+    """
+    size = 0  # upper bound, in bytes
     for variable in variables:
         width = 8 if str(variable.dtype).endswith("64") else 4
         size += width * math.prod(variable.shape) + _OVERHEAD
     with atomic_write(path, ending=ENDING) as partial:
-        # Once HDF5 could not write to a full disk, it crashes the process.
+        # HDF5 crashes the process after it has failed to write to a full disk.
         if shutil.disk_usage(partial.parent).free < size:
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), os.fspath(path))
         write(partial)
@@ -82,53 +91,53 @@ def write_weights_h5(path, write, variables):
 
 
 def check_weights_h5(path):
-    """Whether a file has a checksum; raises ValueError where it does not match.
+    """Returns whether a file has a checksum; raises ValueError if it does not match.
 
-    It also raises where data of the file are in other files: see `check_hdf5`.
+    It also raises if the file refers to data in other files: see `check_hdf5`.
     """
     check_hdf5_file(path, path)
     try:
         with h5py.File(path, "r") as file:
             has_checksum = CHECKSUM_NAME in file.attrs
-    except Exception:  # of damage that goes this deep, readers have words of their own
+    except Exception:  # badly damaged: the reader of the file raises a better error
         return False
     return has_checksum and verify_checksum(path)
 
 
-# --- HDF5 files of unknown origin: they can name other files, and claim any size.
+# --- Untrusted HDF5 files. They can refer to other files, and claim any size.
 
 
 def check_hdf5(file, path):
-    """Raises where a reader of an HDF5 file would read anything but this file.
+    """Raises an error if reading an HDF5 file would read anything outside of it.
 
     HDF5 can keep the numbers of a dataset in any other file ("external storage"), or
-    compose them of datasets of other files ("virtual dataset"), and a name can be a
-    link to another place ("soft link") or file ("external link"). A file of a stranger
-    would so read every file that its user may read, as weights. No file of weights
-    needs any of them.
+    compose them from datasets of other files ("virtual dataset"). A name can be a link
+    to another place ("soft link") or to another file ("external link"). So a stranger's
+    file could have every file that its user may read loaded as weights. No weights file
+    needs any of these features.
 
     Args:
         file: `h5py.File`, open for reading.
-        path: the file's name in messages.
+        path: name of the file in error messages.
 
     Raises:
-        ValueError: If the file has one of these, or its arrays are far larger than
-            the file.
+        ValueError: If the file uses one of these features, if it is damaged, or if its
+            arrays are far larger than the file.
     """
     try:
         unpacked = sum(_own_dataset_sizes(file, path))
     except InvalidValueError:
         raise
-    except Exception as error:  # of damaged bytes, almost any
+    except Exception as error:  # damaged bytes can raise almost any error
         raise damaged_hdf5(path, error) from error
     check_unpacked_size(path, unpacked, file.id.get_filesize())
 
 
 def check_hdf5_file(file, path):
-    """`check_hdf5` of a path or an open file; what cannot be opened is left alone."""
+    """Checks a path or an open file with `check_hdf5`; ignores unreadable files."""
     try:
         opened = h5py.File(file, "r")
-    except Exception:  # of damage that goes this deep, readers have words of their own
+    except Exception:  # badly damaged: the reader of the file raises a better error
         return
     with opened:
         check_hdf5(opened, path)
@@ -142,7 +151,7 @@ def damaged_hdf5(path, reason):
 
 
 def _own_dataset_sizes(file, path):
-    """The bytes of each dataset, all of which must be in the file itself."""
+    """Yields the size of each dataset in bytes; all must be in the file itself."""
     seen, groups = set(), [file]
     while groups:
         group = groups.pop()
@@ -168,7 +177,7 @@ def _own_dataset_sizes(file, path):
 
 
 class UntrustedFileError(InvalidValueError):
-    """An HDF5 file would have other files of this machine read as weights."""
+    """Raised for an HDF5 file that would have other files read as weights."""
 
     def __init__(self, path, name, what):
         super().__init__(

@@ -1,4 +1,4 @@
-"""Files of this machine that appear whole or not at all."""
+"""Writes local files so that they appear completely or not at all."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from collections.abc import Callable
 
 from effdet_keras.errors import InvalidTypeError, InvalidValueError
 
-# `pathlib` makes one slash of the two. A single letter is a drive of Windows.
+# `pathlib` turns the two slashes into one. A single letter is a drive of Windows.
 _ADDRESS = re.compile(r"([A-Za-z][A-Za-z0-9+.-]+):/")
 
 
 def local_path(path, what):
-    """The path on this machine that the user named; refuses any other address."""
+    """Returns a user's path on this machine; raises an error for other addresses."""
     if not isinstance(path, (str, bytes, os.PathLike)):
         raise InvalidTypeError(
             f"{what} must be text or a path. Received: {type(path).__name__}"
@@ -40,7 +40,7 @@ def local_path(path, what):
 
 
 def is_remote(path):
-    """Whether a path is an address with a scheme other than `file://`."""
+    """Returns whether a path is an address with a scheme other than `file://`."""
     return _scheme(path) not in (None, "file")
 
 
@@ -49,19 +49,19 @@ def _scheme(path):
     match = _ADDRESS.match(text)
     if match is None:
         return None
-    # A string has both slashes; of a `pathlib.Path` one is gone.
+    # A string has both slashes; a `pathlib.Path` has lost one of them.
     is_address = text[match.end() :].startswith("/") or not isinstance(path, str)
     return match[1].lower() if is_address else None
 
 
 def address_of(path):
-    """The text of an address; `pathlib` makes one slash of its two."""
+    """Returns an address as text, with both slashes even if `pathlib` lost one."""
     text = os.fsdecode(path)
     return text if "://" in text else text.replace(":/", "://", 1)
 
 
 def path_in_address(address):
-    """The path of an address, also of one that is wrong elsewhere: `http://[::1/a`."""
+    """Returns the path in an address, even in an invalid one like `http://[::1/a`."""
     return urllib.parse.unquote(_PATH.match(address)[1])
 
 
@@ -69,28 +69,30 @@ _PATH = re.compile(r"(?:[A-Za-z][\w+.-]*:)?(?://[^/?#]*)?([^?#]*)")
 
 
 def shown_address(path):
-    """A path; of an address, without the login and the query, which may be secret."""
+    """Returns a path as text, without login and query, which may be secret."""
     if not is_remote(path):
         return os.fsdecode(path)
     return re.sub("//[^/]*@", "//", address_of(path).partition("?")[0])
 
 
-# --- Files and folders that are written under a hidden name until they are complete.
+# --- Files and folders that have a hidden name until they are complete.
 
-# Names of files need not be UTF-8. What is not is written as Python shows it, such as
-# `\udce9`: the text that has it, of hours of work, is not lost, and JSON reads it back.
+# File names need not be valid UTF-8. Invalid bytes are escaped as Python shows them,
+# such as `\udce9`. So a text with such a name can be written, and hours of work are not
+# lost. JSON reads the name back.
 UNENCODABLE = "backslashreplace"
 TEMPORARY_NAME = re.compile(r"\.[0-9a-f]{8}\.partial(\..*)?")
-# Of mounted drives that know no flushing: they are as safe as their service makes them.
+# Errors of mounted drives without flushing. Such drives are as safe as their service.
 _NO_FLUSHING = (errno.EINVAL, errno.ENOSYS, errno.ENOTSUP, errno.EOPNOTSUPP)
 _NO_SPACE = (errno.ENOSPC, errno.EDQUOT)  # a disk is full, or a quota used up
-_LITTLE = 2**20  # bytes that a disk has left where a library failed for lack of them
-_IOSTREAM_ERROR = "iostream error"  # of C++, all it says; most likely of a full disk
+_LITTLE = 2**20  # with fewer bytes free, an error without a reason means a full disk
+# The whole message of C++'s streams, most likely because of a full disk.
+_IOSTREAM_ERROR = "iostream error"
 
 
 @contextlib.contextmanager
 def atomic_write(path, ending=None):
-    """Gives a path to write a file to, and puts that file in the place of `path`."""
+    """Yields a temporary path to write to, and then renames it to `path`."""
     path = local_path(path, "The path of a file")
     if path.is_dir():
         raise IsADirectoryError(errno.EISDIR, "A folder has this name", os.fspath(path))
@@ -101,14 +103,14 @@ def atomic_write(path, ending=None):
 
 
 def write_text(path, text):
-    """Writes a text file, whole or not at all."""
+    """Writes a text file completely or not at all."""
     with atomic_write(path) as partial:
         partial.write_text(text, encoding="utf-8", errors=UNENCODABLE)
 
 
 @contextlib.contextmanager
 def atomic_folder(path):
-    """Gives a folder to write into, which gets the name `path` when it is complete."""
+    """Yields a temporary folder to write to, and renames it to `path` at the end."""
     path = local_path(path, "The path of a folder")
     _refuse_existing(path)
     with _hidden_beside(path) as partial:
@@ -119,10 +121,11 @@ def atomic_folder(path):
 
 @contextlib.contextmanager
 def atomic_write_all(path, kept=()):
-    """Gives a folder to write files and folders into, which then take their places.
+    """Yields a temporary folder; what is written to it moves beside `path` at the end.
 
-    Of a folder `path` that is replaced, the files `kept` (relative paths) go into the
-    new one, unless it has files of these names.
+    An item named like `path` takes the place of `path`. If that replaces a folder, the
+    files `kept` (relative paths) move from the old folder to the new one, unless the
+    new one has files of these names.
     """
     path = local_path(path, "The path of a file")
     with _hidden_beside(path) as partial:
@@ -145,7 +148,7 @@ def _put_item_in_place(new, target, kept):
     except OSError:
         put_in_place(old, target)
         raise
-    # The new one is in place. An error leaves the old folder, with what is not moved.
+    # The new folder is in place. After an error, files not yet moved stay in the old.
     for name in kept:
         if not os.path.lexists(target / name):
             (target / name).parent.mkdir(parents=True, exist_ok=True)
@@ -154,7 +157,7 @@ def _put_item_in_place(new, target, kept):
 
 
 def files_in(folder):
-    """The files and links of a folder, at any depth, as sorted relative paths."""
+    """Returns all files and links below a folder, as sorted relative paths."""
     found = []
     for place, folders, names in os.walk(folder):
         links = [name for name in folders if os.path.islink(os.path.join(place, name))]
@@ -163,19 +166,19 @@ def files_in(folder):
     return sorted(found)
 
 
-# --- Another try where a file is held for a moment. On Windows a virus scanner or a
-# search index opens each new file, and a cloud drive those that it copies.
+# --- Retries for files that another program uses for a moment. On Windows, virus
+# scanners and search indexes open each new file, and cloud drives open files to copy.
 
-_PAUSES = (0.1, 0.2, 0.4, 0.8, 1.5, 3.0)  # seconds before another try
+_PAUSES = (0.1, 0.2, 0.4, 0.8, 1.5, 3.0)  # seconds before each retry
 
 
 def put_in_place(
     source: os.PathLike, target: os.PathLike, check: Callable[[], None] | None = None
 ) -> None:
-    """Renames a file or folder; a file that has the name is replaced.
+    """Renames a file or folder; replaces a file that already has the name.
 
-    A refusal that may be of a moment is tried again for some seconds. `check` is called
-    before each try, and raises where something has taken the place meanwhile.
+    A refusal that may be temporary is tried again for some seconds. `check` is called
+    before each attempt. It raises if something has taken the target name meanwhile.
     """
 
     def rename():
@@ -187,18 +190,18 @@ def put_in_place(
 
 
 def remove_file(path: os.PathLike) -> None:
-    """Removes a file, if it is there; tried again as `put_in_place` is."""
+    """Removes a file, if it exists, with the same retries as `put_in_place`."""
     with contextlib.suppress(FileNotFoundError):
         _tried(lambda: os.unlink(path), path)
 
 
 def copy_file(source: os.PathLike, target: os.PathLike) -> None:
-    """Copies the content of a file; tried again as `put_in_place` is."""
+    """Copies the content of a file, with the same retries as `put_in_place`."""
     _tried(lambda: shutil.copyfile(source, target), target)
 
 
 def _tried(operation, target):
-    """What `operation()` returns, at the latest after some tries."""
+    """Returns what `operation()` returns, after retries if necessary."""
     for pause in _PAUSES:
         try:
             return operation()
@@ -210,29 +213,29 @@ def _tried(operation, target):
 
 
 def _may_pass(error, target):
-    """Whether what was refused may be allowed a moment later."""
+    """Returns whether a refused operation may be allowed a moment later."""
     if not isinstance(error, PermissionError) and error.errno != errno.EBUSY:
         return False
-    # A folder that this user may not write to stays so.
+    # A folder that this user may not write to stays read-only.
     return os.access(os.path.dirname(os.path.abspath(target)), os.W_OK)
 
 
 @contextlib.contextmanager
 def _hidden_beside(path, ending=""):
-    """A name for a file or folder that is gone after the block."""
+    """Yields a hidden path beside `path`; removes what is there after the block."""
     path.parent.mkdir(parents=True, exist_ok=True)
     hidden = path.with_name(f".{secrets.token_hex(4)}.partial{ending}")
     try:
         yield hidden
     except Exception as error:
-        # Libraries have words of their own for a full disk, some of them none at all.
+        # For a full disk, libraries raise errors of their own, some without a reason.
         full = os.strerror(errno.ENOSPC)
         is_full = shutil.disk_usage(path.parent).free < _LITTLE
         is_full = is_full or any(
             words in str(error) for words in (full, _IOSTREAM_ERROR)
         )
         if getattr(error, "errno", None) in _NO_SPACE:
-            error.filename = os.fspath(path)  # not of the hidden file, or of none
+            error.filename = os.fspath(path)  # the user's file, not the hidden one
             raise
         if not is_full or getattr(error, "errno", None) is not None:
             raise
@@ -241,7 +244,7 @@ def _hidden_beside(path, ending=""):
         if hidden.is_dir():
             shutil.rmtree(hidden, ignore_errors=True)
         else:
-            with contextlib.suppress(OSError):  # the error of the block counts
+            with contextlib.suppress(OSError):  # do not hide the error of the block
                 hidden.unlink(missing_ok=True)
 
 

@@ -1,4 +1,4 @@
-"""YAML as people write it: read safely, with names as text and numbers as numbers."""
+"""Safe reading of YAML, with class names as text and `1e-3` as a number."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from effdet_keras._internal.remote_path import path_of
 from effdet_keras._internal.whole_files import is_remote, local_path
 from effdet_keras.errors import InvalidValueError
 
-# YAML 1.1 takes `1e-3` for text, because it has no dot.
+# YAML 1.1 reads `1e-3` as text, because it has no dot.
 _FLOAT = re.compile(r"[-+]?[0-9][0-9_]*(?:\.[0-9_]*)?[eE][-+]?[0-9]+")
-# What these keys hold are names of classes: `007`, `16:9` and `no` stay as written.
+# The values of these keys are class names: `007`, `16:9` and `no` stay as written.
 _NAMES = ("names", "class_names", "label_map")
 
 
 def read_text(path: Any) -> str:
-    """The text of a file in UTF-8, or in UTF-16 or UTF-32, whose bytes show that."""
+    """Returns the text of a UTF-8 file, or UTF-16 or UTF-32 if its bytes show that."""
     data = path.read_bytes()
     try:
         return data.decode(json.detect_encoding(data)).removeprefix("\ufeff")
@@ -32,7 +32,7 @@ def read_text(path: Any) -> str:
 
 
 class _Loader(yaml.SafeLoader):
-    """PyYAML's safe loader, with `1e-3`, names as text, and each key at most once."""
+    """PyYAML's safe loader; `1e-3` is a number, names are text, keys are unique."""
 
     def construct_mapping(self, node, deep=False):
         seen = set()
@@ -53,7 +53,7 @@ _Loader.add_implicit_resolver("tag:yaml.org,2002:float", _FLOAT, list("-+0123456
 
 
 def _keep_as_text(node):
-    """Makes text of what a list holds, or of the values of a mapping; no deeper."""
+    """Makes text of the items of a list, or the values of a mapping, but no deeper."""
     items = node.value if isinstance(node, yaml.CollectionNode) else ()
     for item in items:
         item = item[1] if isinstance(node, yaml.MappingNode) else item
@@ -62,21 +62,21 @@ def _keep_as_text(node):
 
 
 def load_yaml(text: str, *, names: bool = False) -> Any:
-    """What a YAML text holds; of a file of `names`, all ids and names are text."""
+    """Parses YAML; if `names` is True, every value and key is text."""
     try:
         return yaml.load(text, Loader=yaml.BaseLoader if names else _Loader)
-    except Exception as error:  # PyYAML's are many
-        text = " ".join(str(error).split())  # PyYAML's has the line, and draws it
+    except Exception as error:  # PyYAML raises many kinds
+        text = " ".join(str(error).split())  # PyYAML's message draws the line
         raise InvalidValueError(f"{type(error).__name__}: {text}") from error
 
 
 def load_value(key: str, text: str) -> Any:
-    """What a YAML text holds as the value of a key: of some, names stay as written."""
+    """Parses YAML as the value of a key; for some keys, names stay as written."""
     return load_yaml(f"{key}:\n {text}")[key] if key in _NAMES else load_yaml(text)
 
 
 def read_yaml(path: str | os.PathLike) -> dict[Any, Any]:
-    """Reads the mapping that a YAML file holds; an empty file is an empty one."""
+    """Reads the mapping in a YAML file; an empty file gives an empty dict."""
     path = path_of(path) if is_remote(path) else local_path(path, "The path of a file")
     try:
         content = load_yaml(read_text(path))
@@ -92,5 +92,5 @@ def read_yaml(path: str | os.PathLike) -> dict[Any, Any]:
 
 
 def to_yaml(content: dict[str, Any]) -> str:
-    """A mapping as the text of a YAML file, in its order."""
+    """Returns a mapping as the text of a YAML file, in the mapping's order."""
     return yaml.safe_dump(content, allow_unicode=True, sort_keys=False)

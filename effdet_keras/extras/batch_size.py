@@ -1,8 +1,8 @@
-"""`batch_size="auto"`: the largest batch that fits into memory, measured.
+"""`batch_size="auto"`: measures the largest batch that fits into memory.
 
-A child process trains steps with growing batches of made-up images. Where the system
-ends it, because memory is full, this process goes on, and knows the last size that was
-done.
+A child process trains steps with growing batches of artificial images. If the system
+kills it because memory is full, this process continues, and knows the last batch size
+that worked.
 """
 
 from __future__ import annotations
@@ -34,16 +34,16 @@ from effdet_keras.train import auto_recipe
 from effdet_keras.train.new_classes import ALL_BUT_NEW_CLASSES
 from effdet_keras.weights.read_weights import read_weights
 
-# The rate of the recipe grows with batches up to 16, and a small batch learns more
-# from each image; 64 is the reference's.
+# The learning rate of the recipe grows with batches of up to 16, and small batches
+# learn more from each image. 64 is the batch size of the reference.
 _LARGEST, _LARGEST_OF_MANY = 16, 64
 _MANY_IMAGES = 5_000
-_PATIENCE = 900  # seconds: a machine that swaps memory is no use
+_PATIENCE = 900  # seconds; a machine that takes longer is swapping memory
 _COMMAND = (sys.executable, "-m", "effdet_keras.extras.batch_size")
 
 
 def choose_batch_size(configuration: RunConfiguration, splits: Splits) -> int:
-    """The largest batch that fits; before this process takes a card's memory."""
+    """Returns the largest batch that fits; call it before using a card's memory."""
     sizes = candidates(len(splits.train))
     listed = ", ".join(map(str, sizes))
     print(f"Measuring which batch fits into memory: {listed} ...", flush=True)
@@ -68,12 +68,12 @@ def choose_batch_size(configuration: RunConfiguration, splits: Splits) -> int:
 
 
 def with_batch_size(configuration, splits, hparams, fields):
-    """The configuration with a number where `batch_size` is "auto"."""
+    """Returns the configuration with a number as `batch_size` instead of "auto"."""
     if configuration.batch_size != "auto":
         return configuration
     size = choose_batch_size(configuration, splits)
     configuration = configuration.replace(batch_size=size)
-    # A rate of google/automl's is for 64 images, one of a `pipeline.config` for any.
+    # google/automl's rates are for 64 images; those of a `pipeline.config` for any.
     if hparams is not None and "learning_rate" not in fields:
         from effdet_keras.extras.hparams import read_hparams
 
@@ -84,19 +84,20 @@ def with_batch_size(configuration, splits, hparams, fields):
 
 
 def candidates(num_images: int) -> list[int]:
-    """The sizes to try: powers of two, no more than there are images."""
+    """Returns the batch sizes to try: powers of two, at most the number of images."""
     is_small = num_images < _MANY_IMAGES
     largest = min(_LARGEST if is_small else _LARGEST_OF_MANY, max(num_images, 1))
     return [2**power for power in range(largest.bit_length())]
 
 
 def _for_trial(configuration, train):
-    """The configuration, with all that the child could only know from the data."""
+    """Returns a configuration with everything that the child cannot know itself."""
     changed = {"weights": None, "checkpoint_type": None, "name_map": {}}
-    if configuration.teacher is None:  # whose anchors they are
+    if configuration.teacher is None:  # otherwise the anchors are the teacher's
         changed["anchors"] = None
     if configuration.freeze == ALL_BUT_NEW_CLASSES:
-        # The trial has no detector of old classes: it trains all, which needs more.
+        # The trial loads no detector with old classes. It trains everything instead,
+        # which needs more memory.
         changed["freeze"] = None
         if configuration.image_size in ("auto", None):
             changed["image_size"] = _size_of_weights(configuration)
@@ -105,7 +106,7 @@ def _for_trial(configuration, train):
             configuration.model, **configuration.model_config
         )
         changed["image_size"] = fitted_image_size(train, config)
-    # No length: two steps tell. Nothing is read, so that names of splits do not count.
+    # Two steps are enough, so there is no length. No data is read, so splits stay.
     return configuration.replace(
         **changed,
         **dict.fromkeys(("data", "format", "class_names", "epochs", "time_budget")),
@@ -115,15 +116,15 @@ def _for_trial(configuration, train):
 
 
 def _size_of_weights(configuration):
-    """The input size of the detector to start from; None is that of the preset."""
-    if configuration.weights in ("auto", None):  # said by `compile`
+    """Returns the input size of the initial detector; None for that of the preset."""
+    if configuration.weights in ("auto", None):  # `compile` will raise an error
         return None
     source = read_weights(configuration.weights, configuration.model, verbose=0)
     return (source.config or {}).get("image_size")
 
 
 def _run_child(task):
-    """The sizes that the child did, and why it stopped: None where it was done."""
+    """Returns the sizes that the child finished, and why it stopped, if it failed."""
     root = str(pathlib.Path(__file__).parents[2])
     path = os.pathsep.join(filter(None, [root, os.environ.get("PYTHONPATH")]))
     environment = {**os.environ, "PYTHONPATH": path}
@@ -138,7 +139,7 @@ def _run_child(task):
         except subprocess.TimeoutExpired:
             failure = f"it took more than {_PATIENCE // 60} minutes"
         text = out.read_text(encoding="utf-8")
-    # A line may have been cut where the child was killed.
+    # The last line may be incomplete if the child was killed.
     return [int(line) for line in text[: text.rfind("\n") + 1].split()], failure
 
 
@@ -153,15 +154,15 @@ def _failure(child):
 
 # --- The child process: trains two steps with each batch size.
 
-_SHARE = 0.8  # of the free memory that a batch may need
+_SHARE = 0.8  # the fraction of free memory that a batch may need
 
 
 def main(path: str) -> None:
-    """Tries the sizes of a task, and writes a line for each that was done."""
+    """Tries the batch sizes of a task, and writes a line for each that works."""
     task = json.loads(pathlib.Path(path).read_text(encoding="utf-8"))
     configuration = RunConfiguration(**task["configuration"])
     base, free = peak_bytes(), available_bytes()
-    per_image = 0.0  # bytes, as the batch before had them
+    per_image = 0.0  # bytes, measured with the previous batch
     for size in task["sizes"]:
         more = size * per_image
         if free is not None and more > _SHARE * free:
@@ -173,7 +174,7 @@ def main(path: str) -> None:
 
 
 def train(configuration, task):
-    """Trains two steps on made-up images."""
+    """Trains two steps on artificial images."""
     names = task["class_names"], task["seg_class_names"]
     dataset = made_up(configuration, *names, task["boxes"])
     model = make_model(configuration, dataset)
@@ -183,13 +184,13 @@ def train(configuration, task):
 
 
 def made_up(configuration, class_names, seg_class_names, boxes):
-    """Images of noise for two steps, with as many boxes as the fullest one has.
+    """Returns noise images for two steps, each with the most boxes that an image has.
 
-    Where there are classes of pixels, each image has a mask, of the first one.
+    If there are classes of pixels, each image has a mask of the first class.
     """
     size = configuration.image_size
     height, width = size if isinstance(size, tuple) else (size, size)
-    if not isinstance(height, int):  # a module of TF-Hub, which has its own size
+    if not isinstance(height, int):  # a TF-Hub module has its own size
         height = width = 512
     count = 2 * configuration.batch_size
     image = np.random.default_rng(0).integers(0, 255, (height, width, 3), "uint8")
@@ -212,37 +213,39 @@ def _gb(count):
     return f"{count / 1e9:.1f} GB"
 
 
-# --- How much memory this process had, and how much is free: of Linux alone.
+# --- The memory that this process has used, and that is free. This only works on Linux.
 
-_ROOT = pathlib.Path("/")  # below which the files of the kernel are
+_ROOT = pathlib.Path("/")  # the root of the kernel's files
 
 
 def peak_bytes() -> int:
-    """The most memory that this process had so far; 0 where it cannot be known."""
+    """Returns the peak memory of this process in bytes; 0 if it is unknown."""
     return _kilobytes("proc/self/status", "VmHWM") or 0
 
 
 def available_bytes() -> int | None:
-    """The memory that is free for this process; None where it cannot be known.
+    """Returns the free memory for this process in bytes; None if it is unknown.
 
-    That of the machine, or what a limit of its container leaves, if that is less.
+    It is the free memory of the machine, or what the limit of a container leaves, if
+    that is less.
     """
     found = [_kilobytes("proc/meminfo", "MemAvailable"), *map(_left_in, _groups())]
     return min((count for count in found if count is not None), default=None)
 
 
 def _kilobytes(name, field):
-    """The bytes of a line such as `VmHWM:  12 kB`; None without one."""
+    """Returns the bytes in a line such as `VmHWM:  12 kB`; None without this line."""
     found = re.search(rf"^{field}:\s+(\d+) kB", _text(_ROOT / name), re.MULTILINE)
     return int(found[1]) * 1024 if found else None
 
 
 def _groups():
-    """The folders of the control groups that limit the memory of this process.
+    """Yields the folders of the control groups that limit this process' memory.
 
-    A group is in another, whose limit counts as well: of a pod, of a user, of a job.
+    A group is inside of other groups, such as those of a pod, a user or a job, whose
+    limits apply as well.
     """
-    # Lines such as `0::/user.slice` and, of version 1, `4:memory:/docker/3a7c`.
+    # Lines such as `0::/user.slice`, or `4:memory:/docker/3a7c` in version 1.
     lines = _text(_ROOT / "proc/self/cgroup").splitlines()
     entries = [line.split(":", 2) for line in lines if line.count(":") > 1]
     path_of = {controllers: path for _, controllers, path in entries}
@@ -252,7 +255,7 @@ def _groups():
         path = next((path_of[n] for n in names if bool(n) is is_first), None)
         if path is None:
             continue
-        # In a container the folder may be mounted that the path begins with.
+        # In a container, the folder at the start of the path may be the mounted one.
         inside = pathlib.PurePosixPath(path)
         if root != "/" and inside.is_relative_to(root):
             inside = inside.relative_to(root)
@@ -265,7 +268,7 @@ def _groups():
 
 
 def _mounted_groups():
-    """Kind, root and place of the control groups that are mounted, if of memory."""
+    """Yields kind, root and mount point of mounted control groups for memory."""
     for line in _text(_ROOT / "proc/self/mountinfo").splitlines():
         left, dash, right = line.partition(" - ")
         if not dash:
@@ -277,17 +280,18 @@ def _mounted_groups():
             yield kind, root, mount
 
 
-# The files of a group by version: limits, what is taken, and of that the files that the
-# system lets go when memory is short. `memory.high` is where it begins to slow down.
+# The files of a group, by version: its limits, the memory in use, and the part of it
+# that holds files and is freed when memory is short. From `memory.high` on, the system
+# slows down the group.
 _VERSIONS = (
     (("memory.max", "memory.high"), "memory.current", "inactive_file"),
     (("memory.limit_in_bytes",), "memory.usage_in_bytes", "total_inactive_file"),
 )
-_NO_LIMIT = 2**60  # bytes: version 1 has a number of this size for none
+_NO_LIMIT = 2**60  # bytes: in version 1, numbers of this size mean no limit
 
 
 def _left_in(folder):
-    """The bytes that the limit of a group leaves; None without a limit."""
+    """Returns the bytes that a group's limit leaves; None if there is no limit."""
     for limits, current, of_files in _VERSIONS:
         texts = [_text(folder / name).strip() for name in (*limits, current)]
         *limits, taken = [int(text) if text.isdigit() else None for text in texts]
@@ -304,7 +308,7 @@ def _left_in(folder):
 def _text(path):
     try:
         return path.read_text()
-    except OSError:  # not there, or of the system alone
+    except OSError:  # does not exist, or only the system may read it
         return ""
 
 

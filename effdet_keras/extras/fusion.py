@@ -1,5 +1,5 @@
-"""Several answers about one image made into one: weighted box fusion of what models or,
-by test-time augmentation, flipped and scaled views of it found."""
+"""Fuses several sets of detections in one image: those of several models, or those in
+flipped and scaled views (test-time augmentation). It uses weighted box fusion."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ from effdet_keras.errors import check_argument, require
 from effdet_keras.extras.tiles import concat_detections, detect_tiled
 from effdet_keras.letterbox import boxes_in_image
 
-_LARGEST_SCALE = 8.0  # the tiles of an image grow with the square of it
-_PAD_RGB = (124, 116, 104)  # ImageNet's mean, beside an image that is made smaller
+_LARGEST_SCALE = 8.0  # the number of tiles grows with the square of the scale
+_PAD_RGB = (124, 116, 104)  # ImageNet's mean, around an image that is made smaller
 
 
 def detect_augmented(
@@ -33,36 +33,39 @@ def detect_augmented(
     weights: Sequence[float] | None = None,
     pad_rgb: Sequence[float] = _PAD_RGB,
 ) -> Detections | list[Detections]:
-    """Finds objects in several views of each image, and fuses the answers.
+    """Detects objects in several views of each image, and fuses the detections.
 
-    The views of a scale are the image and, with `flips`, its mirror image. As a
-    network's input has one size,
+    The views at a scale are the image and, with `flips`, its mirror image. Since the
+    network's input has a fixed size,
 
-    - at a scale below 1 the image fills that part of the input, the rest is padded;
-    - at a scale above 1 it is cut into tiles of that part of its size, which fill the
-      input, and looked at whole beside that (`detect_tiled`): one answer of both.
+    - at a scale below 1, the image fills this fraction of the input, and the rest is
+      padded;
+    - at a scale above 1, the image is cut into tiles of `1 / scale` of its sides, which
+      fill the input. Detections in the tiles and in the whole image are combined into
+      one view (`detect_tiled`).
 
-    Let `detect` keep low scores, and filter after the fusion. Each view counts once for
-    an object: of its boxes that would be fused with each other, the best one alone.
+    `detect` should keep low scores, and scores should be filtered after the fusion. For
+    each object, a view counts only once: of its boxes that would be fused with each
+    other, only the best one is used.
 
     Args:
         detect: function of a list of arrays `[H, W, 3]` that returns a list of
-            `Detections`. Best with a low threshold, such as
+            `Detections`. A low threshold works best, such as in
             `functools.partial(model.detect, score_threshold=0.05)`.
-        images: one image, a list of them, or a folder, as for `EfficientDet.detect`.
-        flips: bool, whether each scale is looked at in a mirror too.
-        scales: floats above 0 and at most 8, at least one.
+        images: one image, a list of images, or a folder, as in `EfficientDet.detect`.
+        flips: bool, whether to detect in the mirror image at each scale, too.
+        scales: one or more floats above 0 and at most 8.
         iou_threshold: float in `[0, 1]`, see `weighted_box_fusion`.
-        weights: one float above 0 per scale, how far it is trusted, or None to trust
-            all alike.
-        pad_rgb: three numbers 0 to 255, `config.padding_rgb` of the model.
+        weights: one float above 0 per scale, its weight in the fusion; None for equal
+            weights.
+        pad_rgb: three numbers from 0 to 255, `config.padding_rgb` of the model.
 
     Returns:
-        `Detections` for one image, else a list of them; best first, with all scores
-        from 0 up, and boxes clipped to the image.
+        `Detections` for one image, else a list of them, in descending order of score.
+        No score is filtered out. Boxes are clipped to the image.
 
     Raises:
-        ValueError: If an argument is not one of those above.
+        ValueError: If an argument is not as described above.
 
     Example:
         >>> from effdet_keras.detect.detections import Detections
@@ -92,10 +95,10 @@ def detect_augmented(
 
 
 def _views(detect, pixels, flips, scales, pad_rgb):
-    """What is found at each scale, upright and mirrored, in pixels of the image."""
+    """Returns the detections of each view, with boxes in pixels of the image."""
     mirrored = pixels[:, ::-1]
     images = [pixels, mirrored] if flips else [pixels]
-    # All images of one size go through the network together.
+    # Images of the same size go through the network together.
     small = [scale for scale in scales if scale <= 1]
     wholes = [_padded(image, scale, pad_rgb) for scale in small for image in images]
     found = iter(detect(wholes) if wholes else [])
@@ -115,7 +118,7 @@ def _views(detect, pixels, flips, scales, pad_rgb):
 
 
 def _padded(pixels, scale, pad_rgb):
-    """The image at the top left of one that is `1 / scale` as large."""
+    """Returns an image `1 / scale` as large, with `pixels` at its top left."""
     if scale == 1:
         return pixels
     height, width = pixels.shape[:2]
@@ -127,7 +130,7 @@ def _padded(pixels, scale, pad_rgb):
 
 
 def _once_each(view, iou_threshold):
-    """The best of the boxes of one class that overlap: no remains of Soft-NMS."""
+    """Keeps the best of overlapping boxes per class: Soft-NMS may leave several."""
     is_free = np.ones(len(view), bool)
     kept = []
     for i in np.argsort(-view.scores, kind="stable"):
@@ -144,7 +147,7 @@ def _mirrored(boxes, width):
 
 
 def scales_of(augment: Any) -> tuple[float, ...]:
-    """The scales that `augment` of `Predictor.detect` means."""
+    """Returns the scales for the argument `augment` of `Predictor.detect`."""
     if augment is True:
         return (1.0,)
     return _checked_scales(augment, "augment", "None, True (the image mirrored), or ")
@@ -167,32 +170,33 @@ def weighted_box_fusion(
     iou_threshold: float = 0.55,
     weights: Sequence[float] | None = None,
 ) -> Detections:
-    """Fuses what several models, or several views, found in one image.
+    """Fuses the detections of several models, or in several views, of one image.
 
-    Weighted box fusion (https://arxiv.org/abs/1910.13302, section 3): boxes of one
-    class are taken best first, and each joins the cluster whose fused box it overlaps
-    most, or begins one. With the scores `s` of a cluster, the weights `w` of their
-    lists (scaled to a mean of 1) and `N` lists, its one box is
+    Weighted box fusion (https://arxiv.org/abs/1910.13302, section 3) takes the boxes of
+    a class in descending order of score. Each box joins the cluster whose fused box has
+    the highest IoU with it, or starts a new cluster. With the scores `s` of a cluster,
+    the weights `w` of their lists (scaled to a mean of 1) and `N` lists, the fused box
+    of the cluster is
 
         box = sum(w * s * box) / sum(w * s)
         score = sum(w * s) / sum(w) * min(1, sum(w) / N)
 
-    A list should have an object once: a second, weak box of it (Soft-NMS leaves such)
-    draws the mean of the scores down. Equal to the reference where that fuses; it
-    leaves out the last class.
+    Each list should have an object only once. A second, weak box for it (Soft-NMS may
+    leave such boxes) lowers the mean score. The results equal those of the reference
+    implementation, except that the reference leaves out the last class.
 
     Args:
-        detections: list of `Detections` of one image, `N` of them.
-        iou_threshold: float in `[0, 1]`, the IoU from which on a box joins a cluster.
-        weights: `N` floats above 0, how far each list is trusted, or None for
-            all the same.
+        detections: list of `N` `Detections` of one image.
+        iou_threshold: float in `[0, 1]`, the IoU from which a box joins a cluster.
+        weights: `N` floats above 0, the weight of each list; None for equal weights.
 
     Returns:
-        `Detections`, best first; names and image are those of the first list.
+        `Detections` in descending order of score; names and image are those of the
+        first list.
 
     Raises:
-        ValueError: If there is no list, an argument is not one of those above, or the
-            lists are of different classes.
+        ValueError: If there is no list, if an argument is not as described above, or if
+            the lists have different classes.
 
     Example:
         >>> from effdet_keras.detect.detections import Detections
@@ -222,7 +226,7 @@ def weighted_box_fusion(
 
 
 def _clusters(boxes, scores, weights, iou_threshold):
-    """The sums over each cluster of one class: `[k, 6]` of w s box, w s, w."""
+    """Returns the sums over each cluster of a class, `[k, 6]`: w s box, w s, w."""
     trust = weights * scores
     rows = np.concatenate([trust[:, None] * boxes, trust[:, None], weights[:, None]], 1)
     sums = np.zeros_like(rows)
@@ -234,21 +238,21 @@ def _clusters(boxes, scores, weights, iou_threshold):
         if not count or ious[best] < iou_threshold:
             best, count = count, count + 1
         sums[best] += rows[i]
-        # A score of 0 moves no box, and alone it is its own.
+        # A score of 0 moves no box; a cluster with only such boxes keeps its first box.
         total = sums[best, 4]
         fused[best] = sums[best, :4] / total if total else boxes[i]
     return np.concatenate([fused[:count], sums[:count, 4:]], axis=1)
 
 
 def _one_box_each(clusters, label, num_lists):
-    """`[k, 6]` of box, score and label."""
+    """Returns `[k, 6]`: box, score and label."""
     boxes, total, weights = clusters[:, :4], clusters[:, 4:5], clusters[:, 5:]
     scores = total / weights * np.minimum(1.0, weights / num_lists)
     return np.concatenate([boxes, scores, np.full_like(scores, label)], axis=1)
 
 
 def _checked_weights(detections, iou_threshold, weights):
-    """The weights, scaled to a mean of 1."""
+    """Returns the weights, scaled to a mean of 1."""
     require(detections, "At least one list of detections is needed", lists=0)
     is_iou = 0 <= iou_threshold <= 1
     check_argument(is_iou, "iou_threshold", iou_threshold, "between 0 and 1")

@@ -1,4 +1,4 @@
-"""What a csv file knows of each image beside its boxes: camera, weather, place."""
+"""Reads attributes of images from a CSV file, such as camera, weather or place."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from effdet_keras.errors import InvalidValueError, require
 from effdet_keras.extras.analysis.curves import EMPTY
 
 _KEYS = ("image_id", "file_name")
-_MOST_VALUES = 100  # of a column: parts of a few images say nothing
+_MOST_VALUES = 100  # per column: slices of only a few images say nothing
 
 
 def read_image_columns(
@@ -19,24 +19,25 @@ def read_image_columns(
 ) -> dict[str, dict[int, str]]:
     """Reads a CSV file with a row for each image of a dataset.
 
-    The first row names the columns. One of them says which image a row is of:
-    `image_id`, the id in the dataset, or `file_name`, the name of the file, where the
-    last part is enough if it tells the image. All other columns are returned. Cells are
-    separated by commas, semicolons or tabs; the text is in UTF-8.
+    The first row has the names of the columns. One of them identifies the image:
+    `image_id`, its id in the dataset, or `file_name`, the name of its file. The last
+    part of the name is enough if it is unique. All other columns are returned. Cells
+    are separated by commas, semicolons or tabs. The encoding is UTF-8.
 
     Args:
         path: path of the file.
-        dataset: `DetectionDataset`, each image of which has one row. Rows of other
-            images, such as those of other splits, are left out.
+        dataset: `DetectionDataset`, each image of which must have a row. Rows of other
+            images, such as those of other splits, are ignored.
 
     Returns:
-        Dict from the name of a column to its values by image id, in the order of the
-        file: what `analyze_results(columns=...)` takes. An empty cell is "(empty)".
+        Dict from the name of a column to a dict from image id to value, in the order of
+        the file, as `analyze_results(columns=...)` takes it. An empty cell is
+        "(empty)".
 
     Raises:
-        ValueError: If the file is not such text, lacks a column, has a column with more
-            than 100 values, or if an image of the dataset has no row.
-        OSError: If it cannot be read.
+        ValueError: If the file is not such text, if it lacks a column, if a column has
+            more than 100 values, or if an image of the dataset has no row.
+        OSError: If the file cannot be read.
 
     Example:
         >>> import pathlib, tempfile
@@ -65,7 +66,7 @@ def read_image_columns(
             if name in columns and image_id is not None:
                 columns[name][image_id] = cell or EMPTY
     for name, of_images in columns.items():
-        # Rows of images that the dataset does not have are those of other splits.
+        # Rows of images that are not in the dataset belong to other splits.
         missing = [r.name for r in dataset.records if r.image_id not in of_images]
         if missing:
             raise InvalidValueError(
@@ -80,7 +81,7 @@ def read_image_columns(
 
 
 def _finder(dataset, by_id):
-    """A function from an id in the file, or a file name, to the image id or None."""
+    """Returns a function from an id or file name in the CSV file to an image id."""
     if by_id:
         ids = {str(record.source_id): record.image_id for record in dataset.records}
         return (ids | {str(r.image_id): r.image_id for r in dataset.records}).get

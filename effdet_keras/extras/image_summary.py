@@ -1,4 +1,4 @@
-"""Ground truth and detections, side by side, in TensorBoard."""
+"""TensorBoard images of ground truth and detections, side by side."""
 
 from __future__ import annotations
 
@@ -17,26 +17,26 @@ from effdet_keras.extras.report.pages import colored, shrunk
 from effdet_keras.train.averages import evaluated_weights
 from effdet_keras.visualize import draw_boxes, side_by_side
 
-_MIN_SIDE = 320  # pixels: names have room on tiny images
+_MIN_SIDE = 320  # pixels, so that tiny images have room for names
 
 
 class ImageSummary(keras.callbacks.Callback):
-    """Shows what the model finds in some images, beside the ground truth.
+    """Writes images with the model's detections beside the ground truth to TensorBoard.
 
-    After an epoch it runs `detect` on images spread evenly over the dataset, with the
-    moving averages of the weights if the model has them, and writes pairs of images
-    to TensorBoard: the ground truth on the left, the detections on the right, each with
-    the classes of pixels as colors where there are any. It needs TensorFlow.
+    After an epoch, it runs `detect` on images that are spread evenly over the dataset,
+    with the moving averages of the weights if the model has them. Each summary is a
+    pair of images: the ground truth on the left, the detections on the right. If there
+    are classes of pixels, both show them as colors. The callback needs TensorFlow.
 
     Args:
         dataset: `effdet_keras.data.DetectionDataset`.
-        log_dir: path of a folder for TensorBoard, on this machine or, as in
-            `gs://bucket/logs`, where TensorFlow can write.
-        num_images: int, the number of images; fewer if the dataset is smaller.
-        every: int, the number of epochs from one summary to the next. The last epoch
-            of `fit` always gives one.
-        score_threshold: float, the lowest score to draw.
-        max_side: int, pixels; larger images are scaled down to it.
+        log_dir: path of a folder for TensorBoard, on this machine or anywhere that
+            TensorFlow can write, such as `gs://bucket/logs`.
+        num_images: int, number of images; fewer if the dataset is smaller.
+        every: int, number of epochs from one summary to the next. There is always one
+            after the last epoch of `fit`.
+        score_threshold: float from 0 to 1, the lowest score to draw.
+        max_side: int, pixels; larger images are scaled down to this side.
 
     Raises:
         ValueError: If the dataset is empty, or a number out of its range.
@@ -94,7 +94,7 @@ class ImageSummary(keras.callbacks.Callback):
         self._writer.close()
 
     def pairs(self, model: Any) -> list[np.ndarray]:
-        """Draws ground truth and detections of an `EfficientDet`: uint8 `[H, W, 3]`."""
+        """Draws ground truth beside detections; returns uint8 arrays `[H, W, 3]`."""
         count = min(self.num_images, len(self.dataset))
         spread = np.linspace(0, len(self.dataset) - 1, count).round().astype(int)
         examples = [self.dataset[int(index)] for index in spread]

@@ -1,4 +1,4 @@
-"""`effdet-keras inspect-weights`: which model weights are of, what would be loaded."""
+"""`effdet-keras inspect-weights`: shows which model weights belong to."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def run(
     list_all: bool = False,
     raw: bool = False,
 ) -> None:
-    """Prints which model a file of weights belongs to, and what it has."""
+    """Prints which model a weights file belongs to, and what it contains."""
     keras.require("`effdet-keras inspect-weights`")
     import numpy as np
 

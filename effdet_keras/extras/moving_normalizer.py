@@ -1,4 +1,4 @@
-"""google/automl's `positives_momentum`: the losses are divided by a moving average."""
+"""google/automl's `positives_momentum`: divides losses by a moving average."""
 
 from __future__ import annotations
 
@@ -10,15 +10,17 @@ from keras import ops
 
 
 class MovingNormalizer:
-    """Divides the losses of training by a moving average of `n` of `DetectionLoss`.
+    """Divides the training losses by a moving average of `n` of `DetectionLoss`.
 
-    It is `n` in the first step, and from there on, with a momentum `m`,
+    The average is `n` in the first step. In each further step, with a momentum `m`, it
+    becomes
 
         average = m * average + (1 - m) * n
 
-    which the losses of the same step are divided by. The reference's would start at 0,
-    with losses `1 / (1 - m)` times as large. A training step assigns the average, as
-    the statistics of batch norms, once the batch is known to be finite.
+    which divides the losses of the same step. The average of the reference would start
+    at 0, so that its first losses are `1 / (1 - m)` times as large. A training step
+    only assigns the average after it has found the batch to be finite, as it does for
+    the statistics of batch norms.
     """
 
     _NAME = "average_normalizer"  # in files
@@ -30,13 +32,13 @@ class MovingNormalizer:
             trainable=False,
             autocast=False,
             dtype="float32",
-            aggregation="only_first_replica",  # replicas hold the same
+            aggregation="only_first_replica",  # all replicas hold the same value
             name=self._NAME,
         )
         self.variables = [self._average]
 
     def __call__(self, normalizer: Any) -> Any:
-        """The average with the `n` of this batch, which it becomes."""
+        """Returns the average after it has been updated with `n` of this batch."""
         average = ops.convert_to_tensor(self._average)
         moved = self._momentum * average + (1.0 - self._momentum) * normalizer
         value = ops.where(average > 0.0, moved, normalizer)
@@ -44,15 +46,15 @@ class MovingNormalizer:
         return value
 
     def reset(self) -> None:
-        """Nothing: the average is not of the weights that were loaded."""
+        """Does nothing: the average does not depend on the loaded weights."""
 
     def save(self, store: Any) -> None:
         """Writes the average."""
         store[self._NAME] = ops.convert_to_numpy(self._average)
 
     def load(self, store: Any) -> bool:
-        """Reads what `save` wrote; returns whether there was something."""
-        is_there = self._NAME in set(store.keys())  # a `.weights.h5`'s is no dict
+        """Reads what `save` wrote; returns whether the store has it."""
+        is_there = self._NAME in set(store.keys())  # `.weights.h5` stores are not dicts
         if is_there:
             self._average.assign(np.asarray(store[self._NAME]))
         return is_there

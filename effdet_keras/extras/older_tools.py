@@ -1,4 +1,4 @@
-"""A model as a checkpoint of google/automl, or as a state dict of PyTorch effdet."""
+"""Writes a model as a google/automl checkpoint, or as a PyTorch effdet state dict."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ _REPEAT_FIRST = re.compile(r"^((?:class|box)_net\.bn_rep)\.(\d+)\.(\d+)\.bn\.(\w
 
 
 def export_checkpoint(model, path, format):
-    """`EfficientDet.export_checkpoint`; see there."""
+    """Implements `EfficientDet.export_checkpoint`; see there."""
     check_choice("format", format, ("automl-tf1", "torch-effdet"))
     check_own_network(model, "write an older tool's checkpoint", "export_hub_module")
     _check_has_place(model.config, format)
@@ -50,8 +50,8 @@ def export_checkpoint(model, path, format):
     )
 
 
-# Fields that neither tool has with other values than the usual, and fields that PyTorch
-# effdet has and google/automl has not.
+# Config fields of which both tools only support the default value, and further fields
+# of which PyTorch effdet supports other values, but google/automl does not.
 _FIELDS_OF_NEITHER = (
     "backbone_taps",
     "backbone_activation",
@@ -71,7 +71,7 @@ _AUTOML_BACKBONES = ("efficientnet-b", "efficientnet-lite")
 
 
 def _check_has_place(config, format):
-    """Raises ValueError for what an older tool has not, and would compute otherwise."""
+    """Raises ValueError for fields that the older tool would compute differently."""
     usual, what = EfficientDetConfig(), "Neither google/automl nor PyTorch effdet has a"
     wrong = [n for n in _FIELDS_OF_NEITHER if getattr(config, n) != getattr(usual, n)]
     if format == "automl-tf1" and not wrong:
@@ -89,7 +89,7 @@ def _check_has_place(config, format):
 
 
 def _raw_and_averaged(model):
-    """The weights of training, and those with averages where there are any."""
+    """Returns the raw weights, and the moving averages if there are any."""
     averages = model.averages
     if averages is None:
         raw = _named(model.weights, model.weights)
@@ -100,20 +100,20 @@ def _raw_and_averaged(model):
 
 
 def _named(variables, values):
-    # Copies: arrays may share their memory with variables that are about to change.
+    # Copies, because arrays may share memory with variables that are about to change.
     pairs = zip(variables, values)
     return {tf1_name(v): np.array(ops.convert_to_numpy(a)) for v, a in pairs}
 
 
 def write_tf1_checkpoint(prefix, arrays, averages=None, global_step=0):
-    """Writes a checkpoint that google/automl's programs load."""
+    """Writes a checkpoint that the programs of google/automl can load."""
     tf.require("Writing TensorFlow checkpoints")
     averages = {**arrays, **(averages or {})}
     averages = {name + AVERAGE: value for name, value in averages.items()}
     entries = {n: np.asarray(a, "float32") for n, a in {**arrays, **averages}.items()}
     entries["global_step"] = np.asarray(global_step, "int64")
     prefix = local_path(prefix, "The prefix of a checkpoint")
-    # Other programs find the checkpoint by the state file: it comes last.
+    # The state file comes last, because other programs find the checkpoint by it.
     with atomic_write_all(prefix.with_name(STATE_FILE)) as folder:
         _save(folder / prefix.name, entries)
 
@@ -129,7 +129,7 @@ def _save(prefix, entries):
         )
     except tf.errors.OpError as error:
         raise OSError(f"The checkpoint could not be written: {error}") from error
-    # The name alone, so that the folder may be moved. As text of a protobuf.
+    # Only the name, so that the folder may be moved. Written as protobuf text.
     name = json.dumps(prefix.name, ensure_ascii=False)
     prefix.with_name(STATE_FILE).write_text(
         f"model_checkpoint_path: {name}\nall_model_checkpoint_paths: {name}\n",
@@ -138,7 +138,7 @@ def _save(prefix, entries):
 
 
 def write_torch_effdet(path, arrays, config):
-    """Writes weights so that effdet's `load_state_dict(strict=True)` takes them."""
+    """Writes weights for effdet's `load_state_dict(strict=True)`."""
     path = local_path(path, "The path of a state dict")
     save = _saver(path)
     state = _state_dict(arrays, config)
@@ -147,7 +147,7 @@ def write_torch_effdet(path, arrays, config):
 
 
 def _state_dict(arrays, config):
-    """effdet's names and layouts, in NumPy."""
+    """Returns NumPy arrays in effdet's names and layouts."""
     _check_effdet_has(config)
     network = network_arrays(config)
     state = {}
@@ -167,8 +167,8 @@ def _state_dict(arrays, config):
 
 
 def name_in_effdet(name, config):
-    """The name of an array in effdet's model of that config."""
-    # Since QuadFPN batch norms of heads are named by level and then by repeat.
+    """Returns the name of an array in effdet's model of a config."""
+    # Models since QuadFPN name the batch norms of heads by level, and then by repeat.
     is_v1 = config.backbone.startswith("efficientnet-b")
     if config.redundant_bias or (is_v1 and config.fpn_name == "bifpn"):
         return name
@@ -204,7 +204,7 @@ def _saver(path):
 
 
 def to_layout_of(value, array, scheme):
-    """An array of our network in the order of axes of a scheme."""
+    """Transposes an array of our network to the axis order of a naming scheme."""
     if scheme.is_torch and array.torch_axes is not None:
         return np.ascontiguousarray(np.transpose(value, array.torch_axes))
     return value

@@ -1,4 +1,4 @@
-"""`profile`: where the time of some steps of a training goes, as a trace."""
+"""Traces some steps of a training, to show where their time is spent."""
 
 from __future__ import annotations
 
@@ -15,10 +15,14 @@ from effdet_keras.train.resume import steps_done_in_epoch
 class ProfiledSteps(keras.callbacks.Callback):
     """Traces steps of `fit`, counted from 1, with TensorFlow's profiler.
 
-    Where several steps are one execution, the trace has whole executions.
+    With `steps_per_execution`, the trace consists of whole executions.
+
+    Args:
+        first, last: ints, the first and the last step to trace.
+        folder: path of the folder for the trace.
     """
 
-    closes_after_fit = True  # `fit` calls `close` also where it ends with an error
+    closes_after_fit = True  # `fit` calls `close` even if it ends with an error
 
     def __init__(self, first: int, last: int, folder: str | os.PathLike) -> None:
         super().__init__()
@@ -28,8 +32,8 @@ class ProfiledSteps(keras.callbacks.Callback):
         )
         self.first, self.last = first, last
         self.folder = os.fspath(folder)
-        self.traced: list[int] = []  # the steps, in the end
-        self._before = self._done = 0  # steps of the epochs before, and of all
+        self.traced: list[int] = []  # the traced steps, known at the end
+        self._before = self._done = 0  # steps before this epoch, and steps so far
         self._is_running = False
         self._step: Any = None
 
@@ -67,7 +71,7 @@ class ProfiledSteps(keras.callbacks.Callback):
         )
 
     def close(self) -> None:
-        """Stops the profiler, if it runs; `fit` calls it, also after an error."""
+        """Stops the profiler if it runs; `fit` calls this, even after an error."""
         self._end_step()
         if self._is_running:
             self._is_running = False

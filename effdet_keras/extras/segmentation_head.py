@@ -1,4 +1,4 @@
-"""The segmentation head of google/automl: a class for each pixel."""
+"""The segmentation head of google/automl, which predicts a class for each pixel."""
 
 from __future__ import annotations
 
@@ -21,17 +21,32 @@ from effdet_keras.network.layers import (
 
 @keras.saving.register_keras_serializable(package="effdet_keras")
 class SegmentationHead(ConfiguredLayer):
-    """Turns pyramid features `[B, H_l, W_l, C]` into a class's logits for each pixel.
+    """Computes logits of classes for each pixel from features `[B, H_l, W_l, C]`.
 
-    It starts from the coarsest level. For each finer level: a transposed convolution
-    that doubles the size, a batch norm, an activation, and the features of that level
-    behind it. One more transposed convolution gives the logits, float32
-    `[B, height, width, num_classes]`, in twice the size of the finest level, or in
-    `output_size`. The paper has no such head; google/automl's code has.
+    The head starts from the coarsest pyramid level. For each finer level it applies a
+    transposed convolution that doubles the size, a batch norm and an activation, and
+    concatenates the features of that level. One more transposed convolution gives the
+    logits, float32 `[B, height, width, num_classes]`. Their size is twice that of the
+    finest level, or `output_size`. The paper has no such head; google/automl's code
+    has.
 
-    A level of odd size is less than twice the one above: what is too much at the
-    bottom and at the right is then cut off. (google/automl's fails there.) So images of
-    every size can be segmented, and those whose levels double exactly are as there.
+    A level of odd size is less than twice as large as the coarser one. The excess rows
+    and columns at the bottom and at the right are then cut off, whereas google/automl's
+    head fails. So images of every size can be segmented, and the results equal those of
+    google/automl if the sizes of the levels double exactly.
+
+    Args:
+        num_classes: int, number of classes of pixels.
+        filters: int, number of filters of the transposed convolutions.
+        activation: string, name of the activation.
+        output_size: `(height, width)` of the logits in pixels; None for twice the size
+            of the finest level.
+        batch_norm: `BatchNormOptions`, or a dict of its fields; None for the defaults.
+        **kwargs: arguments of `keras.layers.Layer`, such as `name`, `dtype`.
+
+    Call arguments:
+        inputs: list of tensors `[B, H_l, W_l, C]`, the finest level first.
+        training: bool, whether batch norms use the statistics of the batch.
     """
 
     def __init__(
@@ -53,7 +68,7 @@ class SegmentationHead(ConfiguredLayer):
 
     def build(self, input_shape):
         shapes = [tuple(shape) for shape in input_shape]
-        skips = shapes[-2::-1]  # coarsest first
+        skips = shapes[-2::-1]  # the coarsest first
         self.convs = [
             self._doubling(self.filters, index, use_bias=False)
             for index in range(len(skips))
@@ -77,7 +92,7 @@ class SegmentationHead(ConfiguredLayer):
             strides=2,
             padding="same",
             use_bias=use_bias,
-            # As Keras numbers them in google/automl's checkpoints.
+            # The numbering of Keras in google/automl's checkpoints.
             name=f"conv2d_transpose_{index}" if index else "conv2d_transpose",
             dtype=self.dtype_policy,
         )
@@ -101,9 +116,10 @@ class SegmentationHead(ConfiguredLayer):
 
 
 def _convolve_transposed(conv, batch_norm, x, size, training):
-    """`conv`, cut to a size, and `batch_norm`, which becomes a part of `conv`; rounded.
+    """Applies `conv`, crops, and applies `batch_norm`; quantizes if requested.
 
-    LiteRT's converter does so itself with every convolution but a transposed one.
+    To quantize, the batch norm is folded into the convolution. LiteRT's converter does
+    this itself for all convolutions except transposed ones.
     """
     quantizer = computing().quantizer
     if quantizer is not None and not training:

@@ -16,12 +16,12 @@ from effdet_keras.data.record import run_lengths
 
 SHAPE_NAMES = ("circle", "square", "triangle")
 
-_SUPERSAMPLING = 4  # shapes are drawn this much larger: smooth edges
+_SUPERSAMPLING = 4  # shapes are drawn this much larger, for smooth edges
 _MAX_OBJECTS = 5
-_EMPTY_SHARE = 0.08  # images without objects
-_SIDES = (0.25, 0.5)  # of the image: smallest and largest diameter
-_MIN_VISIBLE = 0.6  # of an object that others cover
-_MIN_CONTRAST = 90.0  # distance in RGB between a shape and what it lies on
+_EMPTY_SHARE = 0.08  # fraction of images without objects
+_SIDES = (0.25, 0.5)  # smallest and largest diameter, as a fraction of the image
+_MIN_VISIBLE = 0.6  # fraction of an object that others must leave visible
+_MIN_CONTRAST = 90.0  # distance in RGB between a shape and the pixels under it
 _JPEG_QUALITY = 90
 
 
@@ -35,20 +35,20 @@ def write_shapes(
 ) -> tuple[DetectionDataset, DetectionDataset]:
     """Writes a dataset of shapes on textured backgrounds, in COCO's format.
 
-    An image has up to five circles, squares and triangles of any color, turn and size,
-    partly over each other; some images are empty. Lines in the background belong to no
-    class. Each image depends on `seed` and its number alone, so a larger dataset
+    An image has up to five circles, squares and triangles of any color, rotation and
+    size, which may overlap. Some images are empty. Lines in the background belong to no
+    class. Each image depends only on `seed` and its number, so a larger dataset
     contains the smaller one.
 
     The files are `train.json`, `valid.json` and the JPEG files in `train/` and
     `valid/`. Existing files of these names are overwritten.
 
     Args:
-        folder: where to write; made if it is not there.
-        num_train: images to train on.
-        num_valid: images to validate on.
-        image_size: height and width in pixels, at least 32.
-        seed: int from 0.
+        folder: path of the folder to write to; made if it does not exist.
+        num_train: int, number of training images.
+        num_valid: int, number of validation images.
+        image_size: int, height and width in pixels, at least 32.
+        seed: int, 0 or more.
 
     Returns:
         `(train, valid)`: two `DetectionDataset`s, as `from_coco` reads them.
@@ -105,12 +105,12 @@ def _write_part(folder, count, image_size, seed):
 
 
 def draw_shapes(rng, image_size):
-    """Pixels, and label and mask of each shape, the later over the earlier."""
+    """Returns pixels, and label and mask of each shape; later ones are on top."""
     pixels = _background(rng, image_size)
-    shapes = []  # (label, bool mask), the later over the earlier
+    shapes = []  # (label, bool mask); later ones are on top
     is_empty = rng.random() < _EMPTY_SHARE
     wanted = 0 if is_empty else rng.integers(1, _MAX_OBJECTS + 1)
-    for _ in range(3 * wanted):  # a place may be taken: some tries more
+    for _ in range(3 * wanted):  # some attempts fail because the place is occupied
         if len(shapes) == wanted:
             break
         label = int(rng.integers(len(SHAPE_NAMES)))
@@ -127,7 +127,7 @@ def draw_shapes(rng, image_size):
 
 
 def _covered(masks):
-    """What later masks hide, of each."""
+    """Returns, for each mask, the part that later masks hide."""
     above, covered = np.zeros_like(masks[0]) if masks else None, []
     for mask in reversed(masks):
         covered.insert(0, above)
@@ -136,7 +136,7 @@ def _covered(masks):
 
 
 def _background(rng, size):
-    """Soft blotches, stripes, lines and grain."""
+    """Returns pixels of soft blotches, stripes, lines and grain."""
     blotches = np.clip(
         rng.normal(128, 45, (int(rng.integers(2, 9)),) * 2 + (3,)), 0, 255
     )
@@ -157,7 +157,7 @@ def _background(rng, size):
 
 
 def _shape_alpha(rng, name, size):
-    """How much of each pixel a random shape covers, from 0 to 1."""
+    """Returns the fraction of each pixel, from 0 to 1, that a random shape covers."""
     radius = size * rng.uniform(*_SIDES) / 2
     center = rng.uniform(0.8 * radius, size - 0.8 * radius, 2)  # may be cut a little
     turn = rng.uniform(0, 2 * np.pi)
@@ -169,7 +169,7 @@ def _shape_alpha(rng, name, size):
 
 
 def _outline(name, turn):
-    """Corners `[n, 2]` in the unit circle."""
+    """Returns the corners `[n, 2]` of a shape on the unit circle."""
     corners = {"circle": 48, "square": 4, "triangle": 3}[name]
     angle = turn + 2 * np.pi * np.arange(corners) / corners
     return np.stack([np.cos(angle), np.sin(angle)], axis=1)

@@ -1,4 +1,4 @@
-"""What training steps see and do, for TensorBoard: input images, norms of gradients."""
+"""TensorBoard summaries of training steps: input images, and norms of gradients."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ from effdet_keras.train.optimizers import l2_loss, steps_done
 from effdet_keras.train.resume import steps_done_in_epoch
 from effdet_keras.visualize import draw_boxes
 
-_MOST_BOXES = 100  # drawn of one image
-_MIN_SIDE = 320  # pixels: names have room on tiny images
+_MOST_BOXES = 100  # number of boxes that are drawn per image
+_MIN_SIDE = 320  # pixels, so that tiny images have room for names
 
 
 class _StepSummary(keras.callbacks.Callback):
-    """Writes something of every Nth step, which an observer of the step keeps."""
+    """Writes data of every Nth step, which an observer of the step has stored."""
 
-    closes_after_fit = True  # `fit` calls `close` also where it ends with an error
+    closes_after_fit = True  # `fit` calls `close` even if it ends with an error
 
     def __init__(self, log_dir: str | os.PathLike[str], every: int) -> None:
         super().__init__()
@@ -35,15 +35,15 @@ class _StepSummary(keras.callbacks.Callback):
         self._done = self._first = 0
 
     def _new_observer(self, model: Any) -> Any:
-        """What keeps the numbers of a step; see `EfficientDet.add_step_observer`."""
+        """Returns an observer of steps; see `EfficientDet.add_step_observer`."""
         raise NotImplementedError
 
     def _write(self, writer: TensorBoardWriter, step: int) -> None:
-        """Writes what the observer has kept of the step that has just been done."""
+        """Writes what the observer has stored of the latest step."""
         raise NotImplementedError
 
     def set_model(self, model):
-        # Keras calls it before it compiles the step, which the observer is part of.
+        # Keras calls this before it compiles the step, which contains the observer.
         super().set_model(model)
         if self._observer is None and getattr(model, "settings", None) is not None:
             self._observer = self._new_observer(model)
@@ -57,8 +57,8 @@ class _StepSummary(keras.callbacks.Callback):
         self._first = batch
 
     def on_train_batch_end(self, batch, logs=None):
-        # Several, with `steps_per_execution`. The optimizer is not asked: on JAX that
-        # takes all variables out of the step.
+        # There are several steps with `steps_per_execution`. The optimizer's counter is
+        # not read: on JAX, this would copy all variables out of the step.
         count = steps_done_in_epoch(self, batch) - self._first
         before, self._done = self._done, self._done + count
         if before // self.every != self._done // self.every:
@@ -68,7 +68,7 @@ class _StepSummary(keras.callbacks.Callback):
         self.close()
 
     def close(self) -> None:
-        """Closes the file, and stops observing; `fit` calls it, also after an error."""
+        """Closes the file, removes the observer; `fit` also calls it after errors."""
         self._writer.close()
         if self._observer is not None:
             self.model.remove_step_observer(self._observer)
@@ -86,16 +86,18 @@ class _StepSummary(keras.callbacks.Callback):
 class GradientSummary(_StepSummary):
     """Writes the norm of each variable's gradient to TensorBoard.
 
-    As the Object Detection API's `summarize_gradients`. The norms are those before
-    clipping, with `gradient_multipliers`, as `gradient_norm/<path of the variable>`;
-    `gradient_norm` in the logs of `fit` is that of all together, after clipping.
+    It corresponds to `summarize_gradients` of the Object Detection API. The summaries
+    `gradient_norm/<path of the variable>` are norms before clipping, and include
+    `gradient_multipliers`. In contrast, `gradient_norm` in the logs of `fit` is the
+    norm of all gradients together, after clipping.
 
     Args:
-        log_dir: path of a folder for TensorBoard, on this machine or, as in
-            `gs://bucket/logs`, where TensorFlow can write.
+        log_dir: path of a folder for TensorBoard, on this machine or anywhere that
+            TensorFlow can write, such as `gs://bucket/logs`.
         every: int, the number of steps from one summary to the next.
 
     Raises:
+        ValueError: If `every` is below 1.
         ValueError: If `every` is below 1.
         ImportError: If TensorBoard is not installed.
         OSError: If `log_dir` cannot be written to, when training begins.
@@ -117,13 +119,13 @@ class GradientSummary(_StepSummary):
 
     def __init__(self, log_dir: str | os.PathLike[str], every: int = 100) -> None:
         super().__init__(log_dir, every)
-        self.norms: dict[str, float] = {}  # of the last summary, by path
+        self.norms: dict[str, float] = {}  # by path, of the last summary
 
     def _new_observer(self, model):
         return _GradientNorms(model)
 
     def _write(self, writer, step):
-        model = self.model  # Keras brings the variables of JAX up to date
+        model = self.model  # on JAX, reading this updates the variables
         values = ops.convert_to_numpy(self._observer.norms).tolist()
         paths = [variable.path for variable in model.optimized_variables()]
         self.norms = dict(zip(paths, values, strict=True))
@@ -132,7 +134,7 @@ class GradientSummary(_StepSummary):
 
 
 class _GradientNorms:
-    """Keeps the norms of the gradients that a step clips."""
+    """Stores the norms of the gradients of a step, before they are clipped."""
 
     def __init__(self, model) -> None:
         self.norms = _kept("gradient_norms", (len(model.optimized_variables()),))
@@ -147,16 +149,16 @@ class _GradientNorms:
 
 
 class InputSummary(_StepSummary):
-    """Writes images as the network is given them in training, with their boxes.
+    """Writes the images that the network receives in training, with their boxes.
 
-    What augmentation, letterbox and scale jitter have made of them: the first images of
-    the batch of every Nth step, as `input/<number>`.
+    They show the result of augmentation, letterbox and scale jitter. The summaries
+    `input/<number>` are the first images of the batch of every Nth step.
 
     Args:
-        log_dir: path of a folder for TensorBoard, on this machine or, as in
-            `gs://bucket/logs`, where TensorFlow can write.
+        log_dir: path of a folder for TensorBoard, on this machine or anywhere that
+            TensorFlow can write, such as `gs://bucket/logs`.
         every: int, the number of steps from one summary to the next.
-        num_images: int, how many images of a batch; fewer where it has fewer.
+        num_images: int, number of images per batch; fewer if the batch has fewer.
 
     Raises:
         ValueError: If `every` or `num_images` is below 1.
@@ -186,7 +188,7 @@ class InputSummary(_StepSummary):
         super().__init__(log_dir, every)
         check_argument(num_images >= 1, "num_images", num_images, "1 or more")
         self.num_images = num_images
-        self.images: list[np.ndarray] = []  # of the last summary
+        self.images: list[np.ndarray] = []  # images of the last summary
 
     def _new_observer(self, model):
         return _Inputs(model.config.image_size, self.num_images)
@@ -210,7 +212,7 @@ class InputSummary(_StepSummary):
 
 
 class _Inputs:
-    """Keeps the first images of a batch with their boxes and labels."""
+    """Stores the first images of a batch with their boxes and labels."""
 
     def __init__(self, image_size, num_images) -> None:
         self.variables = [
@@ -235,7 +237,7 @@ class _Inputs:
 
 
 def _kept(name, shape):
-    """A variable that a step writes to and nothing reads in it."""
+    """Returns a variable that a step writes to and does not read."""
     return keras.Variable(
         np.zeros(shape, "float32"),
         trainable=False,
@@ -247,14 +249,14 @@ def _kept(name, shape):
 
 
 def _first(values, count):
-    """So many rows, float32; of a smaller batch the last one again."""
+    """Returns `count` rows as float32; a smaller batch repeats its last row."""
     last = ops.shape(values)[0] - 1
     rows = ops.minimum(ops.arange(count), last)
     return ops.cast(ops.take(values, rows, axis=0), "float32")
 
 
 def _rows(values, padding):
-    """`_MOST_BOXES` boxes or labels of each image: the first, and then padding."""
+    """Returns the first `_MOST_BOXES` boxes or labels of each image, padded."""
     end = ops.full((values.shape[0], 1, *values.shape[2:]), padding)
     rows = ops.minimum(ops.arange(_MOST_BOXES), ops.shape(values)[1])
     return ops.take(ops.concatenate([values, end], axis=1), rows, axis=1)

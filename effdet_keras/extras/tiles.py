@@ -1,4 +1,4 @@
-"""Detection in images far larger than the network's input, tile by tile."""
+"""Detection in images much larger than the network's input, tile by tile."""
 
 from __future__ import annotations
 
@@ -16,25 +16,26 @@ from effdet_keras.detect.detections import Detections
 from effdet_keras.errors import check_argument, require
 from effdet_keras.letterbox import boxes_in_image
 
-_SEAM = 0.02  # of a tile's side: a box that ends so near a seam may be cut by it
+_SEAM = 0.02  # fraction of a tile's side: a box this close to a seam may be cut by it
 
 
 def tile_grid(
     size: Sequence[int], tile_size: int | Sequence[int], overlap: float = 0.2
 ) -> np.ndarray:
-    """Places tiles of one size so that they cover an image.
+    """Returns tiles of equal size that cover an image.
 
-    There are as few tiles as the overlap allows, spread evenly. No tile is smaller
-    than the others, and none reaches out of the image.
+    There are as few tiles as the overlap allows, evenly spaced. All tiles have the same
+    size, and none extends beyond the image.
 
     Args:
-        size: `(height, width)` of the image, ints, in pixels.
-        tile_size: int, or `(height, width)`; a side longer than the image's is
-            the image's.
-        overlap: float, 0 to below 1: neighbours share at least this part of a side.
+        size: ints `(height, width)`, size of the image in pixels.
+        tile_size: int, or `(height, width)`, in pixels. A side longer than the image's
+            becomes the image's.
+        overlap: float, at least 0 and below 1, the smallest fraction of a side that
+            neighbors share.
 
     Returns:
-        int array `[n, 4]`, `yxyx` in pixels, from the top left, row by row.
+        Int array `[n, 4]`, `yxyx` in pixels, from the top left, row by row.
 
     Raises:
         ValueError: If a size is below 1, or `overlap` is out of its range.
@@ -61,34 +62,40 @@ def detect_tiled(
     include_whole: bool = True,
     iou_threshold: float = 0.6,
 ) -> Detections:
-    """Finds objects in an image that is much larger than the network's input.
+    """Detects objects in an image that is much larger than the network's input.
 
-    Each overlapping tile is given to `detect` as an image of its own. Two views found
-    one object if their boxes agree (an IoU of `iou_threshold`) in the region that both
-    views show. So the part of an object on one side of a seam is known as a part by the
-    box on the other side, small as their IoU may be. Boxes that no seam cuts are first,
-    best first; each stands for what agrees with it. Parts that no whole box stands for
-    are joined: an object longer than the overlap, of which each tile shows a part, gets
-    the box around them. The score is the best one. Boxes of one view are left as they
-    are: `detect` has picked them.
+    `detect` receives overlapping tiles as separate images. The detections of all views
+    are then merged:
+
+    - Two views have found the same object if their boxes agree: an IoU of
+      `iou_threshold` within the region that both views show. So a box for a part of an
+      object is matched to the box on the other side of a seam, although their IoU in
+      the whole image may be small.
+    - Boxes that no seam cuts are taken first, in descending order of score. Each one
+      replaces the boxes that agree with it.
+    - Parts that no whole box replaces are joined: an object longer than the overlap, of
+      which each tile shows a part, gets the box around its parts.
+    - The score is the best of the merged scores.
+    - Boxes of the same view are never merged: `detect` has already selected them.
 
     Args:
         detect: function of a list of arrays `[H, W, 3]` that returns a list of
             `Detections`, such as `model.detect`.
-        image: path, or array as for `EfficientDet.detect`.
-        tile_size: int or `(height, width)`, in pixels. At the network's input size a
-            tile is seen pixel by pixel; smaller tiles are enlarged.
-        overlap: float, 0 to below 1, the least part of a side that tiles share.
-            Best longer than the small objects: one tile then shows each whole.
-        include_whole: bool, whether to look at the whole image too.
+        image: path or array, as in `EfficientDet.detect`.
+        tile_size: int or `(height, width)`, in pixels. At the network's input size, a
+            tile is not resized; smaller tiles are enlarged.
+        overlap: float, at least 0 and below 1, the smallest fraction of a side that
+            tiles share. It should be longer than the small objects, so that one tile
+            shows each of them completely.
+        include_whole: bool, whether to detect in the whole image, too.
         iou_threshold: float in `(0, 1]`.
 
     Returns:
-        `Detections` of the whole image, best first, with boxes clipped to it. There
-        may be more of them than `max_detections`, which limits each tile.
+        `Detections` of the whole image, in descending order of score, with boxes
+        clipped to it. There may be more than `max_detections`, which limits each tile.
 
     Raises:
-        ValueError: If an argument is not one of those above.
+        ValueError: If an argument is not as described above.
 
     Example:
         A detector that finds each white spot:
@@ -117,7 +124,7 @@ def detect_tiled(
 
 
 def merge_views(detections, views, size, iou_threshold=0.6):
-    """Makes one list of what was found in views `[n, 4]` of an image."""
+    """Merges the detections in views `[n, 4]` of an image into one list."""
     is_iou = 0 < iou_threshold <= 1
     check_argument(is_iou, "iou_threshold", iou_threshold, "above 0, and at most 1")
     boxes, scores, labels = concat_detections(detections)
@@ -147,7 +154,7 @@ def merge_views(detections, views, size, iou_threshold=0.6):
 
 
 class _Groups:
-    """Which boxes, each of a view, are of one object."""
+    """Groups of boxes, each from one view, that show the same object."""
 
     def __init__(self, boxes, labels, views, iou_threshold):
         self.boxes, self.labels, self.views = boxes, labels, views
@@ -155,7 +162,7 @@ class _Groups:
         self.is_free = np.ones(len(boxes), bool)
 
     def take(self, i):
-        """Box `i` and the free boxes that agree with it, free no more: indices."""
+        """Returns the indices of box `i` and of free boxes that agree; uses them up."""
         self.is_free[i] = False
         others = np.flatnonzero(self.is_free & (self.labels == self.labels[i]))
         others = others[(self.views[others] != self.views[i]).any(axis=1)]
@@ -164,17 +171,17 @@ class _Groups:
         return np.array([i, *others])
 
     def take_chain(self, i):
-        """`take`, and what agrees with those, and so on."""
+        """Does the same as `take`, and repeats it for the boxes found so far."""
         members = [i]
-        for member in members:  # grows
+        for member in members:  # the list grows meanwhile
             members.extend(self.take(member)[1:])
         return np.array(members)
 
     def _agreement(self, i, others):
-        """IoU with box `i` inside of what both views show."""
+        """Returns the IoU with box `i` within the region that both views show."""
         low = np.maximum(self.views[i, :2], self.views[others, :2])
         high = np.minimum(self.views[i, 2:], self.views[others, 2:])
-        # Of views apart `low` is above `high`, and clipping leaves empty boxes.
+        # For disjoint views, `low` is above `high`, and clipping leaves empty boxes.
         box, boxes = (
             np.clip(b, np.tile(low, 2), np.tile(high, 2))
             for b in (self.boxes[i], self.boxes[others])
@@ -183,7 +190,7 @@ class _Groups:
 
 
 def _is_cut(boxes, views, size):
-    """Whether a box ends at a border of its view that is none of the image."""
+    """Returns whether boxes end at a border of their view that is not the image's."""
     height, width = size
     margin = _SEAM * (views[:, 2:] - views[:, :2])
     low = (views[:, :2] > 0) & (boxes[:, :2] <= views[:, :2] + margin)
@@ -192,7 +199,7 @@ def _is_cut(boxes, views, size):
 
 
 def _starts(length, side, overlap):
-    """Where tiles of `side` begin, so that they cover `length`."""
+    """Returns the starts of tiles of length `side` that cover `length`."""
     step = max(1, side - math.ceil(overlap * side))
     count = 1 + math.ceil((length - side) / step)
     return np.linspace(0, length - side, count).round().astype(int)
@@ -207,7 +214,7 @@ def _pair(size, name):
 
 
 def concat_detections(detections):
-    """Lists of one image as one: boxes and scores in float64, labels."""
+    """Concatenates detections in one image: boxes and scores in float64, and labels."""
     first = detections[0]
     for part in detections:
         rule = "Detections that are merged must be of the same classes"

@@ -1,8 +1,8 @@
-"""`time_budget`: the length of a run whose time is given.
+"""`time_budget`: chooses the length of a run that must end within a given time.
 
-A few steps and an evaluation are measured with a model that is thrown away, so that the
-run itself begins as any other, and its schedule ends where the run does. The measuring
-takes a fifth of the time at most, or as long as it takes to compile a step and to train
+A few steps and an evaluation are measured with a model that is then thrown away. So the
+run itself begins like any other, and its schedule ends when the run ends. Measuring
+takes at most a fifth of the time, or as long as it takes to compile a step and to train
 another one.
 """
 
@@ -30,16 +30,16 @@ from effdet_keras.runs.configuration import RunConfiguration, in_words, seconds_
 from effdet_keras.runs.run_folder import RunFolder, RunLog
 from effdet_keras.train import auto_recipe
 
-_STEPS = 8  # that are measured, after as many in which the step is compiled
-_IMAGES = 32  # that are evaluated, at least a batch
-_SECONDS_PER_IMAGE = 4.0  # of the measuring, so that evaluating them has room in it
-_MEASURING = 0.2  # of the time
-_RESERVE = 0.07  # of the time that is left: no two epochs take equally long
+_STEPS = 8  # number of measured steps, after as many in which the step is compiled
+_IMAGES = 32  # number of evaluated images, but at least one batch
+_SECONDS_PER_IMAGE = 4.0  # of measuring time, so that there is time to evaluate it
+_MEASURING = 0.2  # fraction of the time budget
+_RESERVE = 0.07  # fraction of the remaining time, since the time of epochs varies
 
 
 @dataclasses.dataclass(frozen=True)
 class Times:
-    """What was measured, in seconds; of a cut measuring an evaluation is estimated."""
+    """Measured times in seconds; if measuring was cut short, some are estimates."""
 
     steps_per_epoch: int
     step: float
@@ -51,25 +51,25 @@ class Times:
 
 
 def choose_length(configuration, splits, *, started):
-    """Chooses `epochs`, or `steps` of less than one epoch, for `time_budget`."""
+    """Chooses `epochs`, or `steps` below one epoch, that fit into `time_budget`."""
     ends = time.monotonic() + _MEASURING * seconds_of(configuration.time_budget)
     times = measure(configuration, splits, auto_recipe.SHORT // 2, ends)
     chosen = length_for(times, configuration, time.monotonic() - started)
     steps = chosen.steps or chosen.epochs * times.steps_per_epoch
     if times.is_frozen and configuration.freeze == "auto":
         if steps >= auto_recipe.STEPS:
-            # In a training as long the recipe freezes less, and a step takes longer.
+            # In such a long training, the recipe freezes less, and a step takes longer.
             times = measure(configuration, splits, steps, ends)
             chosen = length_for(times, configuration, time.monotonic() - started)
         elif steps >= auto_recipe.SHORT:
-            # More steps are worth more than blocks that train (docs/scorecard.md).
+            # More steps gain more than training the frozen blocks (docs/scorecard.md).
             chosen = chosen.replace(freeze="backbone")
     _print_chosen_length(configuration, times, chosen)
     return chosen
 
 
 def length_for(times, configuration, spent):
-    """The length there is time for, with fewer or no evaluations if they are slow."""
+    """Returns the configuration with a length, and fewer evaluations if necessary."""
     budget = seconds_of(configuration.time_budget)
     once = times.once + times.final
     left = (budget - spent - once) * (1 - _RESERVE)
@@ -78,7 +78,7 @@ def length_for(times, configuration, spent):
     if configuration.evaluate_every:
         every = max(every, math.ceil(times.evaluation / of_steps))
     epochs = math.floor(left / (of_steps + times.evaluation / every))
-    while epochs > 0 and (  # the last epoch is evaluated in any case
+    while epochs > 0 and (  # the last epoch is always evaluated
         epochs * of_steps + math.ceil(epochs / every) * times.evaluation > left
     ):
         epochs -= 1
@@ -113,7 +113,7 @@ def _without_evaluations(times, configuration, spent):
 
 
 def measure(configuration, splits, steps, ends):
-    """Measures steps and evaluations of a training of that length, until `ends`."""
+    """Measures steps and evaluations of a training of `steps` steps, until `ends`."""
     begun = time.monotonic()
     watch = _Stopwatch(ends)
     evaluates = configuration.evaluate_every > 0
@@ -126,7 +126,7 @@ def measure(configuration, splits, steps, ends):
         batches = training_batches(model, configuration, splits.train)
         per_epoch = len(batches)
         some = batches.take(_STEPS)
-        # Of little time, an evaluation that is begun must not take all.
+        # If there is little time, an evaluation that has begun must not take all of it.
         images = min(_IMAGES, int((ends - begun) / _SECONDS_PER_IMAGE))
         few = splits.validation[: max(images, configuration.batch_size)]
         folder, reduced = RunFolder(path), dataclasses.replace(splits, validation=few)
@@ -165,29 +165,29 @@ def measure(configuration, splits, steps, ends):
 
 
 class _TimeIsUpError(Exception):
-    """Ends a fit without the evaluation that would come next."""
+    """Raised to end a fit before its next evaluation."""
 
 
 class _Stopwatch(keras.callbacks.Callback):
-    """Times the steps of two epochs, and what comes after each; then ends the fit.
+    """Times the steps of two epochs and the evaluation after each; then ends the fit.
 
-    Where there is no time for all of that, it ends the fit earlier: after two batches
-    or more of the first epoch, or before the second one.
+    If there is not enough time for all of this, it ends the fit earlier: after two or
+    more batches of the first epoch, or before the second epoch.
     """
 
     def __init__(self, ends):
         super().__init__()
         self._ends = ends
-        self._parts = []  # seconds of steps and of an evaluation, of each epoch
-        self._batches = []  # of the first epoch: number, and seconds until its end
+        self._parts = []  # seconds of the steps and of the evaluation of each epoch
+        self._batches = []  # number and end time of each batch in the first epoch
         self.is_cut = False
 
     def parts(self, steps, batches):
-        """Seconds of the first steps and evaluation, and of later ones.
+        """Returns seconds of the first steps and evaluation, and of later ones.
 
-        Of a fit that was cut they are estimated, for so many `steps`, and an evaluation
-        of so many `batches`: compiling it takes as long as compiling a step, and a
-        batch of it as long as a step.
+        If the fit was cut short, they are estimates for `steps` steps and an evaluation
+        of `batches` batches. The estimates assume that compiling the evaluation takes
+        as long as compiling a step, and a batch of it as long as a step.
         """
         if not self.is_cut:
             return self._parts
@@ -206,7 +206,7 @@ class _Stopwatch(keras.callbacks.Callback):
     def on_train_batch_end(self, batch, logs=None):
         if not self._parts:
             self._batches.append((batch, time.monotonic() - self._since))
-        if len(self._batches) > 1:  # the first one compiles, and tells nothing
+        if len(self._batches) > 1:  # the first batch includes compiling
             self._stop_if_over(self._ends)
 
     def on_test_begin(self, logs=None):
@@ -215,7 +215,7 @@ class _Stopwatch(keras.callbacks.Callback):
     def on_epoch_end(self, epoch, logs=None):
         self._end_part(of_steps=True)
         self.model.stop_training = epoch == 1
-        if epoch == 0:  # an evaluation comes next, which has to be compiled as well
+        if epoch == 0:  # next is an evaluation, which has to be compiled as well
             self._stop_if_over(self._ends - self._left / 2)
 
     def on_epoch_begin(self, epoch, logs=None):
@@ -230,7 +230,7 @@ class _Stopwatch(keras.callbacks.Callback):
             raise _TimeIsUpError
 
     def _end_part(self, of_steps):
-        """Notes the time of what is under way, if it is that."""
+        """Ends the current part, if it is a part of steps, or of an evaluation."""
         if of_steps == (len(self._parts) % 2 == 0):
             now = time.monotonic()
             self._parts.append(now - self._since)

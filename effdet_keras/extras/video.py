@@ -1,4 +1,4 @@
-"""Videos and cameras, through OpenCV: frames to `Detections`, and drawn frames back."""
+"""Detects in videos and cameras with OpenCV, and writes videos with drawn boxes."""
 
 from __future__ import annotations
 
@@ -15,18 +15,19 @@ from effdet_keras.errors import InvalidValueError, check_argument, require
 from effdet_keras.extras.tracking import Follower
 
 _CODECS = {".mp4": "mp4v", ".mov": "mp4v", ".mkv": "mp4v", ".avi": "MJPG"}
-_FRAME_RATE = 25.0  # frames per second, where the source does not say
-# Containers that count no frames: the number is that of their duration, too large where
-# the rate changes, and so counts only where the duration is not reached either.
+_FRAME_RATE = 25.0  # frames per second, if the source does not say
+# Containers that do not store the number of frames. OpenCV computes it from the
+# duration, and it is too large if the frame rate changes. So a video only counts as cut
+# off if its duration is not reached either.
 _WITHOUT_COUNT = (".mkv", ".webm", ".mpg", ".mpeg", ".ts", ".m2ts", ".wmv", ".flv")
-_NEGLIGIBLE = 0.01  # of the frames; and some decoders drop the last one or two
-_DROPPED = 2
-_FRAMES_BETWEEN_LOOKS = 10  # at the disk that a video is written to
-_LITTLE = 2**20  # bytes that a disk has left where OpenCV could not write all
+_NEGLIGIBLE = 0.01  # fraction of frames that may be missing
+_DROPPED = 2  # some decoders drop the last one or two frames
+_FRAMES_BETWEEN_LOOKS = 10  # frames between two checks of the disk's free space
+_LITTLE = 2**20  # with fewer bytes free, a disk counts as full
 
 
 def detect_frames(detect, source, out=None, overwrite=False, track=False):
-    """`Predictor.detect_video`; see there."""
+    """Implements `Predictor.detect_video`; see there."""
     cv2.require("A video or a camera")
     if track:
         trackers.require("Following objects")
@@ -37,7 +38,7 @@ def detect_frames(detect, source, out=None, overwrite=False, track=False):
 
 
 def _detections(detect, source, capture, out, track):
-    """Yields the detections of each frame; writes drawn frames to `out`, if any."""
+    """Yields the detections of each frame; writes drawn frames to `out`, if given."""
     with contextlib.ExitStack() as stack:
         stack.callback(capture.release)
         write = None
@@ -57,13 +58,13 @@ def _detections(detect, source, capture, out, track):
                     write(found.draw())
                 yield found
         except (GeneratorExit, KeyboardInterrupt):
-            # What never ends is complete when nobody looks on.
+            # A live source never ends: it is complete when the caller stops.
             if found is None or not _is_live(source):
                 raise
 
 
 def _frames(capture, source):
-    """The frames as RGB, upright as players show them."""
+    """Yields the frames as RGB, rotated as video players show them."""
     count, last = 0, 0.0
     while True:
         is_read, frame = capture.read()
@@ -78,13 +79,13 @@ def _frames(capture, source):
 
 
 def _check_end(capture, source, count, last):
-    """Raises where a video ended before its end; `last` is in milliseconds."""
+    """Raises if a video ended too early; `last` is in milliseconds."""
     path, expected = pathlib.Path(source), round(capture.get(cv2.CAP_PROP_FRAME_COUNT))
     least = expected - max(_DROPPED, _NEGLIGIBLE * expected)
     rate = capture.get(cv2.CAP_PROP_FPS) or _FRAME_RATE
     if path.suffix.lower() in _WITHOUT_COUNT:
         count = max(count, round(last / 1000 * rate) + 1)
-    if count < least:  # a negative number is an unknown one
+    if count < least:  # `least` is negative if the number of frames is unknown
         raise InvalidValueError(
             f"'{path}' ends early: OpenCV could decode {count:,} of its {expected:,} "
             "frames. The file is cut or damaged: copy or record it again. If it plays "
@@ -127,7 +128,7 @@ def _check_out(out, source, overwrite):
 
 @contextlib.contextmanager
 def _writing(path, frame_rate):
-    """A function that appends an RGB frame; the file appears when all is written."""
+    """Yields a function that appends an RGB frame; the file appears when complete."""
     codec = _CODECS[path.suffix.lower()]
     writer, count = cv2.VideoWriter(), 0
     with atomic_write(path) as partial:
@@ -157,18 +158,18 @@ def _writing(path, frame_rate):
 
 
 def _check_disk(path):
-    """Raises where a disk is full: OpenCV itself does not say it."""
+    """Raises if the disk is full, which OpenCV itself does not report."""
     if shutil.disk_usage(path.parent).free < _LITTLE:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), os.fspath(path))
 
 
 def _check_written(path, count):
-    """Raises unless a video that was written can be opened and has all its frames."""
+    """Raises unless a written video can be opened and has all its frames."""
     _check_disk(path)
     capture = cv2.VideoCapture(os.fspath(path))
     found = round(capture.get(cv2.CAP_PROP_FRAME_COUNT)) if capture.isOpened() else 0
     capture.release()
-    if abs(found - count) > 1:  # of some containers the number is that of a duration
+    if abs(found - count) > 1:  # some containers only know the duration
         raise OSError(
             f"OpenCV wrote {count:,} frames, and the video has {max(found, 0):,}. Is "
             "the disk full, or a quota used up?"

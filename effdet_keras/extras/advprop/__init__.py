@@ -1,4 +1,4 @@
-"""AdvProp: training on adversarial images as well, with batch norms of their own."""
+"""AdvProp: training on adversarial images, with separate batch norms for them."""
 
 from __future__ import annotations
 
@@ -29,33 +29,35 @@ _LOSSES = ("max", "both", "class", "box")
 @keras.saving.register_keras_serializable(package="effdet_keras")
 @dataclasses.dataclass(frozen=True)
 class AdvProp(FieldSerializable):
-    """Trains on adversarial images, with batch norms of their own, beside clean ones.
+    """Trains on adversarial images, with batch norms of their own, and on clean ones.
 
-    AdvProp (https://arxiv.org/abs/1911.09665), for detectors Det-AdvProp
+    This is AdvProp (https://arxiv.org/abs/1911.09665), or for detectors Det-AdvProp
     (https://arxiv.org/abs/2103.13886). Each step adds noise to its images `x` that
-    raises a loss `L`, at most `epsilon` per pixel: from `x_0 = x`, `num_steps` times
+    increases a loss `L`. The noise is at most `epsilon` per pixel value. It starts from
+    `x_0 = x`, and takes `num_steps` steps
 
         x_k+1 = clip(x_k + step_size * sign(dL / dx_k), x - epsilon, x + epsilon)
 
-    and within 0 to 255. The step then minimizes the loss of the clean images plus the
-    loss of the adversarial ones. All weights see both, except that batch norms have
-    a second scale, offset, mean and variance, which adversarial images use: these are
-    distributed otherwise, and are there to teach, not to be detected in. Evaluation,
-    `detect` and exports have the batch norms of clean images alone. Frozen batch norms
-    have no second set, and serve both.
+    that stay within 0 to 255. Then the training step minimizes the loss of the clean
+    images plus the loss of the adversarial images.
+
+    All weights are trained on both. But batch norms have a second scale, offset, mean
+    and variance for adversarial images, because these images have another distribution,
+    and only serve for training. Evaluation, `detect` and exports use only the batch
+    norms of clean images. Frozen batch norms have no second set, and serve both.
 
     Args:
         epsilon: float above 0 and at most 255, the largest change of a pixel's value.
-        num_steps: int, 1 or above; each costs a forward and a backward pass.
-        step_size: float above 0; None is `epsilon / num_steps`.
-        random_start: bool, whether `x_0` is `x` with uniform noise up to `epsilon`.
-        loss: `L`. "max" attacks each image twice, by its class loss and by its box
-            losses, and trains on the one of the two whose whole loss is larger, as
-            Det-AdvProp does; "class" and "box" take one of them, "both" the whole
-            loss, as AdvProp does.
+        num_steps: int, 1 or more; each one costs a forward and a backward pass.
+        step_size: float above 0 and at most 255; None is `epsilon / num_steps`.
+        random_start: bool, whether `x_0` is `x` plus uniform noise of up to `epsilon`.
+        loss: string, the loss `L`. "max" attacks each image twice, by its class loss
+            and by its box losses, and trains on the attack with the larger total loss,
+            as Det-AdvProp does. "class" and "box" make one of these attacks. "both"
+            attacks by the total loss, as AdvProp does.
 
     Raises:
-        ValueError: If a field has a value that cannot be right.
+        ValueError: If a field has a value that is not allowed.
 
     Example:
         >>> from effdet_keras.model.efficientdet import EfficientDet
@@ -77,11 +79,11 @@ class AdvProp(FieldSerializable):
 
     @property
     def change_per_step(self) -> float:
-        """The change of a value in one step of the attack."""
+        """The change of a pixel's value in one step of the attack."""
         return self.step_size or self.epsilon / self.num_steps
 
     def new_training(self, model: Any, jit_compile: bool) -> AdversarialTraining:
-        """What attacks the images of a model's training steps, and trains on them."""
+        """Returns the object that attacks the images of training steps."""
         require_tensorflow(
             "`adversarial` trains on TensorFlow alone",
             "Set KERAS_BACKEND=tensorflow before Keras is imported, or leave it out.",
@@ -101,24 +103,25 @@ class AdvProp(FieldSerializable):
         return AdversarialTraining(model, self)
 
 
-# --- What takes part in the steps, with the second set of arrays of batch norms.
+# --- The adversarial half of training steps, and the second set of batch-norm arrays.
 
-AUXILIARY = "auxiliary:"  # in files, before the path of the variable that is doubled
+AUXILIARY = "auxiliary:"  # in files, the prefix of the path of a copied variable
 _TRAINED, _STATISTICS = ("gamma", "beta"), ("moving_mean", "moving_variance")
 
 
 class AdversarialTraining:
-    """Attacks the images of a batch, and adds the gradients of what comes of it.
+    """Attacks the images of a batch, and adds the gradients of the attacked images.
 
-    It has copies of the arrays of batch norms, which train and move by themselves. They
-    are no weights of the model: nothing that uses, exports or counts these sees them.
-    The optimizer has them, and files keep them for the training that goes on.
+    It has copies of the batch norms' arrays, which are trained and updated separately.
+    The copies are not weights of the model, so whatever uses, exports or counts the
+    weights does not see them. The optimizer has them, and checkpoints store them to
+    resume a training.
     """
 
     name = "adversarial_loss"  # in the logs
 
     def __init__(self, model: Any, advprop: AdvProp) -> None:
-        # No circle, which would keep a model that is let go of in memory.
+        # A weak reference: a reference cycle would keep a discarded model in memory.
         self._model_of = weakref.ref(model)
         self._advprop = advprop
         self._arrays = {
@@ -142,14 +145,14 @@ class AdversarialTraining:
 
     @contextlib.contextmanager
     def in_place(self) -> Iterator[None]:
-        """The context of forward and backward passes of adversarial images."""
+        """Makes batch norms use the copies, for passes of adversarial images."""
         own = {
             bn: {name: vars(bn)[name] for name in arrays}
             for bn, arrays in self._arrays.items()
         }
         try:
             for bn, arrays in self._arrays.items():
-                # Past Keras, for which these would be more weights of the layer.
+                # Bypass Keras, which would track these as weights of the layer.
                 vars(bn).update(arrays)
             yield
         finally:
@@ -157,18 +160,18 @@ class AdversarialTraining:
                 vars(bn).update(arrays)
 
     def reset(self) -> None:
-        """Starts again from what the batch norms hold, as after loading weights."""
+        """Copies the arrays of batch norms again; needed after loading weights."""
         for source, copy in zip(self.sources, self.variables):
             copy.assign(ops.copy(source.value))
 
     def save(self, store: Any) -> None:
-        """Writes all copies under the paths of their sources."""
+        """Writes all copies, under the paths of their sources."""
         for source, copy in zip(self.sources, self.variables):
             store[_key(source)] = ops.convert_to_numpy(copy)
 
     def load(self, store: Mapping[str, Any]) -> bool:
-        """Reads what `save` wrote; returns whether there was something."""
-        names = set(store.keys())  # the store of a `.weights.h5` is no dict
+        """Reads what `save` wrote; returns whether the store has it."""
+        names = set(store.keys())  # the store of a `.weights.h5` is not a dict
         found = {name for name in names if name.startswith(AUXILIARY)}
         if not found:
             return False
@@ -183,20 +186,21 @@ class AdversarialTraining:
             copy.assign(store[_key(source)])
         return True
 
-    # --- The half of a training step that adversarial images are for.
+    # --- The half of a training step for adversarial images.
 
     @property
     def _model(self):
         return self._model_of()
 
     def add_gradients(self, gradients, new_values, data, step):
-        """Adds the gradients of adversarial images to those of the clean ones.
+        """Adds the gradients of adversarial images to those of the clean images.
 
-        The weight decay of the kernels is in the clean loss, and counts once.
+        The weight decay of kernels is part of the clean loss, and is counted only once.
 
         Args:
-            gradients: list of tensors, of `model.trainable_variables`.
-            new_values: pairs of a variable and what the clean pass assigned to it.
+            gradients: list of tensors, the gradients of `model.trainable_variables`.
+            new_values: list of pairs of a variable and the value that the clean pass
+                assigned to it.
             data: the batch.
             step: int scalar, the 0-based training step.
 
@@ -207,11 +211,11 @@ class AdversarialTraining:
         model = self._model
         images, truth, _ = keras.utils.unpack_x_y_sample_weight(data)
         truth = {name: tf.convert_to_tensor(value) for name, value in truth.items()}
-        # After the clean pass, not beside it: each needs the memory of a whole step.
+        # After the clean pass, not in parallel: each needs the memory of a whole step.
         with tf.control_dependencies(gradients):
             images = tf.cast(tf.identity(images), tf.float32)
-        # What the attack's own forward passes assign is dropped, except that random
-        # states go on.
+        # Assignments of the attack's own forward passes are dropped, except for random
+        # states, which must advance.
         with (
             self.in_place(),
             keras.StatelessScope(_random_states(new_values)) as attack,
@@ -229,22 +233,22 @@ class AdversarialTraining:
             model.settings.loss_metrics.update({self.name: adversarial})
         variables = model.optimized_variables()
         more = gradients_of(tape, scaled, variables)
-        num_shared = len(gradients)  # what is behind them is auxiliary
+        num_shared = len(gradients)  # the gradients after these are auxiliary
         sums = [clean + other for clean, other in zip(gradients, more)]
-        # The later value of each variable.
+        # For each variable, the later value counts.
         assigned = {id(variable): (variable, value) for variable, value in new_values}
         for variable, value in model.assigned_values(forward_pass):
             assigned[id(variable)] = (variable, value)
         return [*sums, *more[num_shared:]], list(assigned.values())
 
     def _attacked(self, images, truth, step):
-        """The images with the noise that hurts."""
+        """Returns the images with adversarial noise."""
         start, losses = images, [self._advprop.loss]
         if self._advprop.random_start:
             start = self._within(images + self._noise(images, step), images)
         if losses == ["max"]:
             losses = ["class", "box"]
-        # The attacks begin with one forward pass, and part ways then.
+        # Both attacks share their first forward pass, and then separate.
         found = self._attack_step(start, images, truth, losses)
         for _ in range(self._advprop.num_steps - 1):
             found = [
@@ -260,14 +264,14 @@ class AdversarialTraining:
         return tf.where(is_worse[:, None, None, None], by_class, by_box)
 
     def _attack_step(self, x, images, truth, losses):
-        """What `x` becomes by one step of each attack, a list."""
+        """Returns a list: the result of one step from `x` for each attack."""
         has_several = len(losses) > 1
         with tf.GradientTape(
             persistent=has_several, watch_accessed_variables=False
         ) as tape:
             tape.watch(x)
             terms = self._losses(x, truth)
-            # Float16 would lose small gradients; their signs have no scale.
+            # Float16 would lose small gradients; the scale does not change their signs.
             scaled = [
                 self._model.optimizer.scale_loss(self._part(terms, loss))
                 for loss in losses
@@ -276,8 +280,8 @@ class AdversarialTraining:
         return [self._within(x + self._change(slope), images) for slope in slopes]
 
     def _change(self, slope):
-        # A gradient that overflows in float16 attacks nothing: the step itself finds
-        # out whether they are finite with a smaller loss scale.
+        # A gradient that overflows in float16 does not attack. The training step itself
+        # finds out whether a smaller loss scale makes gradients finite.
         sign = tf.where(tf.math.is_finite(slope), tf.sign(slope), tf.zeros_like(slope))
         return self._advprop.change_per_step * sign
 
@@ -288,7 +292,7 @@ class AdversarialTraining:
 
     def _noise(self, images, step):
         epsilon = self._advprop.epsilon
-        # By the number of the step: a training that goes on draws the same.
+        # Seeded by the step's number, so that a resumed training draws the same noise.
         seed = tf.stack([tf.constant(0, tf.int64), tf.cast(step, tf.int64)])
         return tf.random.stateless_uniform(tf.shape(images), seed, -epsilon, epsilon)
 
@@ -304,7 +308,7 @@ class AdversarialTraining:
         return part
 
     def _losses(self, images, truth, is_step=False):
-        # What only attacks is no part of an update, whatever the accumulation.
+        # Losses that only serve an attack are no part of an update or accumulation.
         outputs = self._model(images, training=True)
         return self._model.compute_losses(truth, outputs, training=is_step)
 
@@ -322,13 +326,13 @@ class AdversarialTraining:
 
 
 def _random_states(pairs):
-    """The pairs of random states: all others that a forward pass assigns are floats."""
+    """Returns the pairs of random states; other assigned variables are floats."""
     return [(v, x) for v, x in pairs if not keras.backend.is_float_dtype(v.dtype)]
 
 
 def _copy(variable):
     return keras.Variable(
-        # A function, because a model may be built in a stateless scope.
+        # A function, because a model may be built within a stateless scope.
         lambda shape, dtype: ops.copy(ops.stop_gradient(variable.value)),
         shape=variable.shape,
         dtype=variable.dtype,

@@ -1,5 +1,5 @@
-"""What a detector gets wrong: TIDE's kinds, confusion, images, doubtful boxes; and what
-of it all is worth a sentence."""
+"""Analysis of a detector's errors: TIDE's kinds of errors, the confusion matrix, the
+worst images, suspicious annotations, and sentences on the most useful findings."""
 
 from __future__ import annotations
 
@@ -28,19 +28,20 @@ ERROR_MEANINGS = {
     "background": "nothing there",
     "missed": "an object that no detection comes near",
 }
-_SAME = 0.5  # IoU from which two boxes are of one object
-_NEAR = 0.1  # IoU from which a detection may be about an object: TIDE's border
+_SAME = 0.5  # IoU from which two boxes count as boxes of one object
+_NEAR = 0.1  # IoU from which a detection may mean an object: TIDE's background limit
 _ALL_FALSE, _ALL_MISSED = "false positives", "false negatives"
 _RIGHT = "right"
 
 
 class ErrorKinds(NamedTuple):
-    """Errors of a detector by kind, those of `ERROR_MEANINGS`."""
+    """The errors of a detector, by the kinds of `ERROR_MEANINGS`."""
 
-    ap: float  # at the IoU threshold, mean over the classes that have objects
+    ap: float  # at the IoU threshold 0.5, mean over the classes that have objects
     counts: dict[str, int]
-    # By how much `ap` rises without one kind; also without "false positives", if all
-    # wrong detections came last, and "false negatives", if only found objects counted.
+    # By how much `ap` rises without errors of a kind. There are two more kinds: for
+    # "false positives", all wrong detections come last; for "false negatives", only
+    # objects that were found count.
     gains: dict[str, float]
 
     def __str__(self):
@@ -54,14 +55,25 @@ class ErrorKinds(NamedTuple):
 
 
 def decompose_errors(results: Sequence[ImageResult]) -> ErrorKinds | None:
-    """Counts the errors of a detector by kind, and what AP each kind costs.
+    """Counts the errors of a detector by kind, and the AP that each kind costs.
 
-    The kinds of TIDE (https://arxiv.org/abs/2008.08115, sections 2.2 and 2.3). To put
-    right: of the errors of localization and classification that mean one object, the
-    one with the highest score becomes right; the others are removed, as duplicates,
-    background and both are. Missed objects no longer count. A negative gain is rounding
-    of recalls, and given as 0. A class without objects is left out of the mean, as COCO
-    does (TIDE's own program counts it as 0). None where there are no objects.
+    The kinds are those of TIDE (https://arxiv.org/abs/2008.08115, sections 2.2 and
+    2.3). To measure the gain, the errors of one kind are corrected:
+
+    - Of the localization or classification errors for one object, the one with the
+      highest score becomes right, and the others are removed.
+    - Errors of the kinds duplicate, background and both are removed.
+    - Missed objects no longer count.
+
+    A negative gain is a rounding effect of recalls, and is reported as 0. Classes
+    without objects are left out of the mean, as in COCO (TIDE's own program counts them
+    as 0).
+
+    Args:
+        results: sequence of `ImageResult`.
+
+    Returns:
+        `ErrorKinds`; None if there are no objects.
     """
     images = list(map(_classify_errors, results))
     if not sum(len(image.truth_labels) for image in images):
@@ -80,18 +92,18 @@ def decompose_errors(results: Sequence[ImageResult]) -> ErrorKinds | None:
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class _ErrorKinds:
-    """The detections that count, `[m]`, and the objects, `[n]`, of some images."""
+    """The counted detections, `[m]`, and objects, `[n]`, of some images."""
 
     labels: np.ndarray
     scores: np.ndarray
-    kinds: np.ndarray  # of `ERROR_MEANINGS`, or `_RIGHT`
-    right_labels: np.ndarray  # the label of an error that is put right, else NONE
+    kinds: np.ndarray  # names in `ERROR_MEANINGS`, or `_RIGHT`
+    right_labels: np.ndarray  # the correct label if the error is corrected, else NONE
     truth_labels: np.ndarray
     is_found: np.ndarray
     is_missed: np.ndarray
 
     def ap(self, *, scores=None, counts=True):
-        """The mean AP, with other scores, or if only some objects count."""
+        """Returns the mean AP, with other scores, or with only some objects counted."""
         scores = self.scores if scores is None else scores
         aps = []
         for label in np.unique(self.truth_labels):
@@ -99,12 +111,12 @@ class _ErrorKinds:
             rows = np.flatnonzero(self.labels == label)
             rows = rows[np.argsort(-scores[rows], kind="stable")]
             true = self.kinds[rows] == _RIGHT
-            # Without an object that counts nothing is found.
+            # If no object counts, none can be found; 1 avoids a division by zero.
             aps.append(interpolated_ap(true, np.ones_like(rows), max(num_objects, 1)))
         return float(np.mean(aps))
 
     def ap_without(self, kind):
-        """The mean AP if the errors of one kind are put right."""
+        """Returns the mean AP if the errors of one kind are corrected."""
         if kind == "missed":
             return self.ap(counts=~self.is_missed)
         if kind == _ALL_MISSED:
@@ -124,9 +136,9 @@ class _ErrorKinds:
 
 
 def _classify_errors(result):
-    """Finds the error kind of each detection of an image, and its missed objects."""
+    """Returns the error kind of each detection of an image, and its missed objects."""
     matches = match_detections(result)
-    # An empty box comes last, so that every detection has a nearest object.
+    # An empty box is appended, so that every detection has a nearest object.
     truth_boxes = np.append(result.truth_boxes, np.zeros((1, 4)), axis=0)
     truth_labels = np.append(result.truth_labels, NONE)
     overlap = pairwise_iou(result.boxes, truth_boxes)  # [m, n + 1]
@@ -150,7 +162,7 @@ def _classify_errors(result):
     )
     is_free = np.append((matches.detection == NONE) & ~result.truth_is_crowd, False)
     rows = np.flatnonzero(is_free[meant])
-    objects, first = np.unique(meant[rows], return_index=True)  # the best score
+    objects, first = np.unique(meant[rows], return_index=True)  # with the best score
     right_labels = np.full(len(kinds), NONE)
     right_labels[rows[first]] = truth_labels[objects]
     is_missed = is_free[:-1].copy()
@@ -163,35 +175,40 @@ def _classify_errors(result):
     )
 
 
-# --- The confusion matrix: which class was taken for which, or for background.
+# --- The confusion matrix: which class was mistaken for which, or for background.
 
 
 def confusion_matrix(results: Sequence[ImageResult], num_classes: int) -> np.ndarray:
-    """Counts which class was taken for which, int64 `[C + 1, C + 1]`.
+    """Returns the confusion matrix, int64 `[C + 1, C + 1]`, rows are objects.
 
-    Of all pairs of a detection and an object with an IoU of 0.5 or more,
-    whatever their classes, that of the highest IoU is taken first; of equal ones that
-    of one class, then that of the higher score. What finds no partner is paired with
-    background, the last row and column; crowd regions and what lies in them is not.
+    Detections and objects are paired if their IoU is 0.5 or more, whatever their
+    classes. The pair with the highest IoU is taken first. Among pairs with equal IoU,
+    pairs of one class come first, and then pairs with a higher score. A detection or
+    object without a partner is paired with background, the last row and column. Crowd
+    regions, and unpaired detections inside them, are not counted.
+
+    Args:
+        results: sequence of `ImageResult`.
+        num_classes: int, the number of classes `C`.
     """
     matrix = np.zeros((num_classes + 1, num_classes + 1), np.int64)
     for result in results:
         pairs = _pairs(result)
         labels = np.append(result.truth_labels, num_classes)
-        found = np.append(result.labels, num_classes)  # -1 takes the last
+        found = np.append(result.labels, num_classes)  # index -1 is the last element
         np.add.at(matrix, (labels[pairs[:, 0]], found[pairs[:, 1]]), 1)
     return matrix
 
 
 def _pairs(result):
-    """Rows of `(object, detection)`; -1 is background. Each stands in one pair."""
+    """Returns rows `(object, detection)`; -1 is background; each is in one pair."""
     iou = pairwise_iou(result.truth_boxes, result.boxes)
     objects, found = np.nonzero(iou >= _SAME)
     is_other = result.truth_labels[objects] != result.labels[found]
     pairs = []
     free_objects = ~result.truth_is_crowd
     free_found = np.ones(len(result.boxes), bool)
-    # The last key comes first; detections are sorted by score.
+    # The last key has priority; detections are sorted by score.
     for place in np.lexsort((found, is_other, -iou[objects, found])):
         one, other = objects[place], found[place]
         if free_objects[one] and free_found[other]:
@@ -204,22 +221,26 @@ def _pairs(result):
     return np.array(pairs, int).reshape(-1, 2)
 
 
-# --- Which images a detector gets most wrong.
+# --- The images on which a detector makes the most errors.
 
 
 class ImageErrors(NamedTuple):
-    """What went wrong on one image."""
+    """The errors on one image."""
 
     image_id: int
-    name: str  # the file of the image
+    name: str  # the file name of the image
     badness: float
-    num_found: int  # objects
-    num_missed: int  # objects
-    num_false: int  # detections
+    num_found: int  # number of objects
+    num_missed: int  # number of objects
+    num_false: int  # number of detections
 
 
 def worst_images(results: Sequence[ImageResult]) -> list[ImageErrors]:
-    """All images, the worst first, by scores of false detections + missed objects."""
+    """Returns all images, the worst first.
+
+    The order is that of `badness`: the sum of the scores of false detections, plus the
+    number of missed objects.
+    """
     errors = []
     for result in results:
         matches = match_detections(result)
@@ -231,35 +252,38 @@ def worst_images(results: Sequence[ImageResult]) -> list[ImageErrors]:
     return sorted(errors, key=lambda image: -image.badness)
 
 
-# --- Likely errors of annotations, where a detector disagrees with them.
+# --- Suspicious annotations, with which a detector disagrees.
 
-_SURE, _WEAK = 0.5, 0.1  # scores of a detection that may doubt an annotation, or not
-_LOOSE = 0.75  # IoU below which a box fits its annotation loosely
+_SURE, _WEAK = 0.5, 0.1  # scores from which a detection is sure, below which it is weak
+_LOOSE = 0.75  # IoU below which a detection fits its annotation loosely
 
 
 class Suspect(NamedTuple):
-    """One place where an annotation may be wrong."""
+    """An annotation that may be wrong or missing."""
 
     image_id: int
-    name: str  # the file of the image
-    kind: str  # of `find_suspects`
-    suspicion: float  # 0 to 1; compares suspects of two kinds only roughly
-    # yxyx in pixels, of the annotation, or, where it is missing, of the detection
+    name: str  # the file name of the image
+    kind: str  # "missing", "unfound", "wrong class" or "loose box"
+    suspicion: float  # 0 to 1; only roughly comparable between kinds
+    # yxyx in pixels: the annotation's box, or the detection's if it is missing
     box: tuple[float, ...]
-    label: int | None  # of the annotation; None where it is missing
+    label: int | None  # of the annotation; None if it is missing
     found_box: tuple[float, ...] | None  # of the detection; None if there is none
     found_label: int | None
     score: float  # of the detection, or 0
-    iou: float  # of annotation and detection, or 0
+    iou: float  # between annotation and detection, or 0
 
 
 def find_suspects(results: Sequence[ImageResult]) -> list[Suspect]:
-    """Lists annotations that may be wrong, the most suspicious first.
+    """Returns annotations that may be wrong, the most suspicious first.
 
     The kinds are those of ObjectLab (https://arxiv.org/abs/2309.00832: overlooked,
-    swapped, badly located), with annotations of nothing; the scores are our own and
-    simpler. Crowd regions are never suspects, and nothing of their class is missing in
-    them.
+    swapped, badly located), plus annotations of nothing. The scores are our own, and
+    simpler. Crowd regions are never suspects, and detections of their class inside them
+    do not count as missing annotations.
+
+    Args:
+        results: sequence of `ImageResult`.
     """
     suspects = [suspect for result in results for suspect in _suspects_of(result)]
     return sorted(suspects, key=lambda suspect: -suspect.suspicion)
@@ -270,13 +294,13 @@ def _suspects_of(result) -> Iterator[Suspect]:
     matches, is_crowd = match_detections(result, _SAME), result.truth_is_crowd
     overlap = pairwise_iou(result.boxes, result.truth_boxes)
     is_sure = result.scores >= _SURE
-    # Detections are sorted: these come best first.
+    # Detections are sorted by score, so these are, too.
     false = np.flatnonzero(matches.is_false)
     sure = false[is_sure[false]]
-    scores = np.append(result.scores, 0.0)  # `NONE` takes the last
+    scores = np.append(result.scores, 0.0)  # index `NONE` is the last element
 
     def suspect(kind, suspicion, index, row):
-        """The suspect of an annotation and a detection; either may be `NONE`."""
+        """Returns the suspect for an annotation and a detection; one may be `NONE`."""
         truth_box = None if index == NONE else tuple(result.truth_boxes[index].tolist())
         found_box = None if row == NONE else tuple(result.boxes[row].tolist())
         return Suspect(
@@ -292,20 +316,23 @@ def _suspects_of(result) -> Iterator[Suspect]:
             iou=0.0 if NONE in (index, row) else float(overlap[row, index]),
         )
 
-    # A sure detection with an IoU below 0.1 with every annotation: its score.
+    # Missing: a sure detection that has an IoU below 0.1 with every annotation. The
+    # suspicion is its score.
     listed: list[int] = []
     for row in sure:
         again = pairwise_iou(result.boxes[row], result.boxes[listed]) >= _SAME
         if not (overlap[row] >= _NEAR).any() and not again.any():
             listed.append(row)
             yield suspect("missing", scores[row], NONE, row)
-    # An annotation that only weak detections come near: 1 - the best score.
+    # Unfound: an annotation that only weak detections come near. The suspicion is 1
+    # minus their best score.
     for index in np.flatnonzero(~is_crowd & (matches.detection == NONE)):
         near = false[overlap[false, index] >= _NEAR]
         row = near[0] if len(near) else NONE
         if scores[row] < _WEAK:
             yield suspect("unfound", 1 - scores[row], index, row)
-    # A sure detection of another class: by how much its score is higher.
+    # Wrong class: a sure detection of another class. The suspicion is the margin by
+    # which its score exceeds that of the annotation's own detection.
     is_other = (result.labels[:, None] != result.truth_labels) & ~is_crowd
     of_other, seen = np.where(is_other, overlap, 0.0), set()
     for row in sure if len(is_crowd) else ():
@@ -314,22 +341,23 @@ def _suspects_of(result) -> Iterator[Suspect]:
         if index not in seen and of_other[row, index] >= _SAME and margin > 0:
             seen.add(index)
             yield suspect("wrong class", margin, index, row)
-    # A sure detection that fits its annotation loosely: score * (1 - IoU).
+    # Loose box: a sure detection that fits its annotation loosely. The suspicion is
+    # score * (1 - IoU).
     for row in np.flatnonzero(matches.is_true & is_sure & (matches.iou < _LOOSE)):
         suspicion = scores[row] * (1 - matches.iou[row])
         yield suspect("loose box", suspicion, matches.truth[row], row)
 
 
-# --- What is most worth knowing of an `Evaluation`, in sentences.
+# --- The most useful findings of an `Evaluation`, as sentences.
 
-_FEW = 10  # objects: the AP of a class with fewer is mostly luck
-_NOTABLE = 0.01  # of AP, or of calibration: less is not worth a sentence
-_ENOUGH = 100  # detections, from which their scores can be judged
-_UNCALIBRATED = 0.1  # expected error from which scores mislead people
+_FEW = 10  # objects: with fewer, the AP of a class is mostly luck
+_NOTABLE = 0.01  # AP: a smaller loss is not mentioned
+_ENOUGH = 100  # detections: with fewer, calibration is not judged
+_UNCALIBRATED = 0.1  # expected calibration error from which scores mislead people
 
 
 def findings_of(evaluation) -> Iterator[str]:
-    """Yields sentences, the most useful first."""
+    """Yields sentences on an `Evaluation`, the most useful first."""
     if evaluation.diagnosis is not None:
         yield evaluation.diagnosis
     yield _threshold(evaluation.common_threshold)
@@ -341,7 +369,7 @@ def findings_of(evaluation) -> Iterator[str]:
         yield f"Most AP is lost to {what} ({meaning}): {gains[kind]:.3f} of AP50."
     taken = evaluation.confusion[:-1, :-1].copy()
     np.fill_diagonal(taken, 0)
-    if taken.max(initial=0) > 1:  # one is no pattern
+    if taken.max(initial=0) > 1:  # a single confusion is not a pattern
         row, column = np.unravel_index(np.argmax(taken), taken.shape)
         one, other = (evaluation.class_names[label] for label in (row, column))
         count = evaluation.by_class[row].num_objects

@@ -1,4 +1,4 @@
-"""Whether one detector is better than another, or was lucky with the images."""
+"""Compares two detectors, and tests whether the difference is more than luck."""
 
 from __future__ import annotations
 
@@ -17,29 +17,38 @@ from effdet_keras.evaluate.image_result import (
 )
 from effdet_keras.extras.analysis.curves import COCO_IOU_THRESHOLDS, interpolated_ap
 
-_MAX_DETECTIONS = 100  # COCO's, of each image and class
+_MAX_DETECTIONS = 100  # COCO's limit, per image and class
 
 
 class Difference(NamedTuple):
-    """A number of two detectors on the same images."""
+    """A metric of two detectors on the same images."""
 
-    first: float  # 0 to 1, on the images as they are
+    first: float  # 0 to 1, on all images
     second: float
-    low: float  # second - first is this or more in 97.5 % of the draws
-    high: float  # it is this or less in 97.5 % of them: 95 % lie between the two
+    low: float  # second - first is at least this in 97.5 % of the draws
+    high: float  # second - first is at most this in 97.5 %: 95 % are between the two
 
 
 def compare_detectors(first, second, *, num_draws=1000, seed=0):
-    """Compares "AP" and "AP50" of two detectors by the paired bootstrap.
+    """Compares "AP" and "AP50" of two detectors with the paired bootstrap.
 
-    Efron and Tibshirani 1993, "An introduction to the bootstrap", chapter 16: images
-    are drawn with replacement, as many as there are, the same for both detectors. Where
-    the interval holds 0, the images do not tell which is better.
+    In each draw, as many images as there are are drawn with replacement, the same for
+    both detectors (Efron and Tibshirani, 1993, "An introduction to the bootstrap",
+    chapter 16). If the interval contains 0, these images do not show which detector is
+    better.
+
+    Args:
+        first, second: sequences of `ImageResult`, of the same images.
+        num_draws: int, number of draws.
+        seed: int, seed of the draws.
+
+    Returns:
+        Dict from "AP" and "AP50" to `Difference`.
 
     Raises:
         ValueError: If the images have no objects, so that there is no AP.
     """
-    # pycocotools, too, goes through images by id: it matters where scores are equal.
+    # pycocotools also orders images by id, which matters if scores are equal.
     first = sorted(first, key=lambda image: image.image_id)
     second = sorted(second, key=lambda image: image.image_id)
     has_objects = np.array([(~x.truth_is_crowd).any() for x in first], bool)
@@ -61,16 +70,16 @@ def compare_detectors(first, second, *, num_draws=1000, seed=0):
 
 
 class _Class(NamedTuple):
-    """The detections of one class on all images, best first, matched once for all."""
+    """The detections of a class in all images, by score, matched once for all draws."""
 
-    image: np.ndarray  # ints [m], the row of the image
+    image: np.ndarray  # ints [m], index of the image
     true: np.ndarray  # bools [10, m], at each IoU threshold
-    counted: np.ndarray  # bools [10, m]
-    num_objects: np.ndarray  # ints [images], to be found
+    counted: np.ndarray  # bools [10, m], not ignored
+    num_objects: np.ndarray  # ints [images], number of objects
 
     @classmethod
     def from_results(cls, results):
-        """A list of these: the classes that have objects."""
+        """Returns a list with an instance for each class that has objects."""
         results = [
             with_detections(result, rank_within(result.labels) < _MAX_DETECTIONS)
             for result in results
@@ -98,13 +107,13 @@ class _Class(NamedTuple):
         return classes
 
     def ap(self, counts):
-        """AP at each IoU threshold, `[10]`, of images that count so often."""
+        """Returns AP per IoU threshold, `[10]`, if images count `counts` times."""
         weights, num_objects = counts[self.image], int(counts @ self.num_objects)
         return interpolated_ap(self.true * weights, self.counted * weights, num_objects)
 
 
 def _draw(rng, has_objects):
-    """How often each image was drawn, `[images]`; some object always was."""
+    """Draws how often each image counts, `[images]`; at least one has an object."""
     num_images = len(has_objects)
     while True:
         counts = rng.multinomial(num_images, np.full(num_images, 1 / num_images))
@@ -113,31 +122,31 @@ def _draw(rng, has_objects):
 
 
 def _ap_and_ap50(classes, counts):
-    """Two floats: the means over the classes of which an object counts."""
+    """Returns the means of AP and AP50 over the classes with counted objects."""
     counted = [one for one in classes if counts @ one.num_objects]
     aps = np.array([one.ap(counts) for one in counted])  # [class, threshold]
     return float(aps.mean()), float(aps[:, 0].mean())
 
 
-# --- The numbers of two detectors side by side, and how sure they are.
+# --- The metrics of two detectors side by side, with their uncertainty.
 
-# Percentiles of draws from n images are too narrow, about as the normal distribution is
-# beside Student's: by 44 % of 6 images, and by 6 % of 30.
+# With n images, the bootstrap's percentiles are too narrow by about the ratio of
+# Student's distribution to the normal one: by 44 % for 6 images, by 6 % for 30.
 _FEWEST = 30
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Comparison:
-    """Two detectors on the same images."""
+    """The evaluations of two detectors on the same images."""
 
     names: tuple[str, str]
     first: Evaluation
     second: Evaluation
     differences: dict[str, Difference]  # "AP" and "AP50"
-    num_images: int  # with objects: those that were drawn from
+    num_images: int  # number of images with objects
 
     def table(self) -> list[tuple[str, ...]]:
-        """Each number, then the AP of each class, below the names of the columns."""
+        """Returns rows of metrics, then the AP of each class, below column names."""
         columns = [
             main_numbers(x) | {f"AP/{one.name}": one.ap for one in x.by_class}
             for x in (self.first, self.second)
@@ -151,7 +160,7 @@ class Comparison:
 
     @property
     def conclusions(self) -> list[str]:
-        """List of sentences: what the draws say of each number."""
+        """Returns sentences on what the draws say about each metric."""
         return [
             f"{name}: {x.first:.3f} -> {x.second:.3f}, {x.second - x.first:+.3f}; "
             f"95 % of the draws lie between {x.low:+.3f} and {x.high:+.3f}: "
@@ -178,7 +187,7 @@ class Comparison:
 
 
 def compare_evaluations(names, evaluations, results):
-    """Puts two detectors side by side, with the paired bootstrap of their AP."""
+    """Returns a `Comparison` of two detectors, with the paired bootstrap of AP."""
     num_images = sum(bool((~image.truth_is_crowd).any()) for image in results[0])
     differences = compare_detectors(*results)
     return Comparison(names, *evaluations, differences, num_images)

@@ -1,4 +1,4 @@
-"""Precision and recall, Pascal VOC's average precision, and COCO's AP of parts."""
+"""Precision and recall, Pascal VOC's AP, COCO's AP of slices, and calibration."""
 
 from __future__ import annotations
 
@@ -20,40 +20,46 @@ from effdet_keras.evaluate.image_result import (
 )
 from effdet_keras.evaluate.thresholds import scores_and_whether_right
 
-# By `linspace`, as in pycocotools: its recall 0.35 is a little above 7 / 20.
+# `linspace` as in pycocotools: its recall 0.35 is slightly greater than 7 / 20.
 COCO_IOU_THRESHOLDS = np.linspace(0.5, 0.95, 10)
 COCO_RECALLS = np.linspace(0.0, 1.0, 101)
 
 
 class PrecisionRecallCurve(NamedTuple):
-    """What precision and recall become with each further detection, best first."""
+    """Precision and recall of one class, after each detection from the best down."""
 
     name: str  # the class
-    num_objects: int  # how many there were to find
+    num_objects: int  # the number of objects of this class
     scores: np.ndarray  # floats [k], descending, without ignored detections
-    precision: np.ndarray  # floats [k], the share of them so far that is right
-    recall: np.ndarray  # floats [k], the share of the objects that they found
+    precision: np.ndarray  # floats [k], the fraction of detections so far that is right
+    recall: np.ndarray  # floats [k], the fraction of objects that they found
 
     @property
     def best_precision(self) -> np.ndarray:
-        """Floats `[k]`: the best precision at this recall or a higher one."""
+        """Floats `[k]`: the best precision at this or any higher recall."""
         return np.maximum.accumulate(self.precision[::-1])[::-1]
 
     @property
     def average_precision(self) -> float:
-        """COCO's: the mean of the best precision at the recalls 0, 0.01, ..., 1."""
+        """COCO's AP: the mean of the best precision at the recalls 0, 0.01, ..., 1."""
         if not self.num_objects:
             return UNMEASURED
         return float(self.best_precision_at(COCO_RECALLS).mean())
 
     def best_precision_at(self, recalls: ArrayLike) -> np.ndarray:
-        """Floats `[r]`: the best precision at each recall, 0 where not reached."""
+        """Returns floats `[r]`, the best precision at each recall; 0 if not reached."""
         places = np.searchsorted(self.recall, np.asarray(recalls, float), side="left")
         return np.append(self.best_precision, 0.0)[places]
 
 
 def precision_recall_curves(results, class_names, *, iou_threshold=0.5):
-    """The precision-recall curve of each class, by COCO's matching."""
+    """Returns the `PrecisionRecallCurve` of each class, by COCO's matching.
+
+    Args:
+        results: sequence of `ImageResult`.
+        class_names: sequence of strings, in the order of the labels.
+        iou_threshold: float, the lowest IoU of a detection that is right.
+    """
     outcomes = outcomes_of(results, len(class_names), iou_threshold)
     return [_curve_of(name, one) for name, one in zip(class_names, outcomes)]
 
@@ -68,9 +74,10 @@ def _curve_of(name, outcomes):
 
 
 def interpolated_ap(true, counted, num_objects):
-    """COCO's average precision, `[...]`, of detections of one class, `[..., m]`.
+    """Returns COCO's AP, `[...]`, of the detections of one class, `[..., m]`.
 
-    Best first, each is `true` so often, of the times that it is `counted`.
+    Detections are sorted by score. Each one is counted `counted` times, and is right
+    `true` times of these.
     """
     found, total = np.cumsum(true, axis=-1), np.cumsum(counted, axis=-1)
     precision, recall = found / np.maximum(total, 1), found / num_objects
@@ -85,19 +92,28 @@ def interpolated_ap(true, counted, num_objects):
 
 
 class VOCAveragePrecision(NamedTuple):
-    """Pascal VOC's average precision; -1 where there are no objects."""
+    """Pascal VOC's average precision; -1 if there are no objects."""
 
-    mean: float  # of the classes that have objects: "mAP"
+    mean: float  # mean over the classes that have objects: "mAP"
     per_class: np.ndarray  # floats [C], in the order of the labels
 
 
 def voc_average_precision(results, num_classes, *, iou_threshold=0.5):
     """Computes Pascal VOC's average precision, by the rule of 2010.
 
-    It is the area under the curve of the best precision at each recall or a higher one.
-    Everingham et al., "The Pascal Visual Object Classes Challenge: A Retrospective",
-    IJCV 2015, section 2.4. The VOC2010 kit adds 1 to each side of a box for its IoU;
-    here, as in the Object Detection API and google/automl, nothing is added.
+    This is the area under the curve of the best precision at each recall or a higher
+    one (Everingham et al., "The Pascal Visual Object Classes Challenge: A
+    Retrospective", IJCV 2015, section 2.4). The VOC2010 kit adds 1 to each side of a
+    box for its IoU. Here nothing is added, as in the Object Detection API and
+    google/automl.
+
+    Args:
+        results: sequence of `ImageResult`.
+        num_classes: int, the number of classes `C`.
+        iou_threshold: float, the lowest IoU of a detection that is right.
+
+    Returns:
+        `VOCAveragePrecision`.
     """
     outcomes = outcomes_of(
         results, num_classes, iou_threshold, match=_match_most_overlapped
@@ -107,9 +123,9 @@ def voc_average_precision(results, num_classes, *, iou_threshold=0.5):
 
 
 def _match_most_overlapped(result, iou_threshold):
-    """Gives each detection the object of its class that it overlaps most, if free.
+    """Matches each detection to the object of its class with the highest IoU, if free.
 
-    It is ignored where that is a difficult object (a crowd region).
+    A detection is ignored if that is a difficult object (a crowd region).
     """
     num_found, num_true = len(result.boxes), len(result.truth_boxes)
     truth, detection = np.full(num_found, NONE), np.full(num_true, NONE)
@@ -117,7 +133,7 @@ def _match_most_overlapped(result, iou_threshold):
     iou = pairwise_iou(result.boxes, result.truth_boxes)
     iou[result.labels[:, None] != result.truth_labels] = 0.0
     for row in np.flatnonzero((iou >= iou_threshold).any(axis=1)):
-        most = int(np.argmax(iou[row]))  # of equal ones the first
+        most = int(np.argmax(iou[row]))  # the first one of equal IoUs
         if result.truth_is_crowd[most]:
             is_ignored[row] = True
         elif detection[most] == NONE:
@@ -132,25 +148,25 @@ def _area_under(curve):
     return float(np.sum(np.diff(curve.recall, prepend=0.0) * curve.best_precision))
 
 
-# --- COCO's AP of a part of a dataset: of classes, of sizes, of any column.
+# --- COCO's AP of slices of a dataset: by class, by size, or by any column.
 
-EMPTY = "(empty)"  # the part of the images without a value
+EMPTY = "(empty)"  # the slice of images without a value
 _OBJECT_SIZES = (("under 32 px", 0, 32), ("32 to 96 px", 32, 96))
-_OBJECT_SIZES += (("96 px and more", 96, math.inf),)  # COCO's: both ends belong to it
+_OBJECT_SIZES += (("96 px and more", 96, math.inf),)  # as in COCO, with both ends
 
 
 class Slice(NamedTuple):
-    """One row of a table: the average precision of a part of a dataset."""
+    """A row of a table: the average precision of a slice of a dataset."""
 
-    name: str  # which part
-    num_images: int  # all of a slice of images; those that have such an object
-    num_objects: int  # crowd regions not counted
-    ap: float  # COCO's, mean over IoUs, and over classes with objects here; or -1
+    name: str  # of the slice
+    num_images: int  # images of the slice; for a class or size, images with an object
+    num_objects: int  # without crowd regions
+    ap: float  # COCO's AP, mean over IoUs, and over classes with objects here; or -1
     ap50: float  # the same at IoU 0.5
 
 
 def slice_by_class_and_size(results, class_names):
-    """The average precision of each class, and of objects of COCO's three sizes."""
+    """Returns the AP of each class, and of objects of COCO's three sizes."""
     precisions = average_precisions(results, len(class_names))
     objects = [x.truth_labels[~x.truth_is_crowd] for x in results]
     image_of = np.repeat(np.arange(len(results)), [len(x) for x in objects])
@@ -167,9 +183,20 @@ def slice_by_class_and_size(results, class_names):
 
 
 def slice_by_column(results, num_classes, values):
-    """The average precision of the images with each value, by image id, of a column.
+    """Returns the AP of the images with each value of a column.
 
-    Images without a value, None, NaN or pandas' NA, are one part, "(empty)".
+    Images without a value (None, NaN or pandas' NA) form one slice, "(empty)".
+
+    Args:
+        results: sequence of `ImageResult`.
+        num_classes: int, the number of classes.
+        values: dict from image id to the value in the column.
+
+    Returns:
+        List of `Slice`, one per value.
+
+    Raises:
+        ValueError: If an image has no value in the dict.
     """
     missing = [r.image_id for r in results if r.image_id not in values]
     rule = "A column must have a value for every image"
@@ -187,15 +214,15 @@ def slice_by_column(results, num_classes, values):
 
 
 def _is_missing(value):
-    """Whether it is None, or unlike itself, as NaN and NaT are."""
+    """Returns whether a value is None, or differs from itself, like NaN and NaT."""
     try:
         return value is None or bool(value != value)
-    except TypeError:  # pandas' NA, of which that is unknown
+    except TypeError:  # pandas' NA, for which the comparison has no truth value
         return True
 
 
 def _slice(name, counts, precisions):
-    """A slice with `counts[i]` objects in image `i`, and precisions `[10, ...]`."""
+    """Returns a slice with `counts[i]` objects in image `i`; precisions `[10, ...]`."""
     return Slice(
         name,
         num_images=int(np.count_nonzero(counts)),
@@ -205,16 +232,16 @@ def _slice(name, counts, precisions):
     )
 
 
-# --- Calibration: whether of the detections with a score of 0.8 four in five are right.
+# --- Calibration: of the detections with a score of 0.8, four in five should be right.
 
 
 class Calibration(NamedTuple):
-    """How often detections are right, in bins of scores."""
+    """The frequency with which detections are right, in bins of scores."""
 
     edges: np.ndarray  # floats [bins + 1]; a score on an edge is in the lower bin
     counts: np.ndarray  # ints [bins], the number of detections
     mean_scores: np.ndarray  # floats [bins]; NaN in an empty bin
-    precisions: np.ndarray  # floats [bins], the share that is right; or NaN
+    precisions: np.ndarray  # floats [bins], the fraction that is right; or NaN
 
     @property
     def expected_error(self) -> float:
@@ -226,7 +253,15 @@ class Calibration(NamedTuple):
 
 
 def measure_calibration(results, *, num_bins=10):
-    """Compares the scores of detections with how often they are right."""
+    """Compares the scores of detections with how often they are right.
+
+    Args:
+        results: sequence of `ImageResult`.
+        num_bins: int, number of bins of equal width in [0, 1].
+
+    Returns:
+        `Calibration`.
+    """
     scores, is_right = scores_and_whether_right(results)
     edges = np.linspace(0.0, 1.0, num_bins + 1)
     bins = np.digitize(scores, edges[1:-1], right=True)

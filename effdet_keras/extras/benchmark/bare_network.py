@@ -1,4 +1,4 @@
-"""The network of a live model without its postprocess, to be measured alone."""
+"""The network of a live model without its postprocess, to time it alone."""
 
 import keras
 from keras import ops
@@ -7,7 +7,7 @@ from effdet_keras._internal.backend import default_jit_compile
 
 
 class BareNetwork(keras.Model):
-    """The network alone, compiled as `predict` compiles it."""
+    """A network without postprocess, compiled as `predict` compiles it."""
 
     def __init__(self, model):
         super().__init__(name="network")
@@ -16,7 +16,7 @@ class BareNetwork(keras.Model):
 
     def call(self, images):
         outputs = self.model(images, training=False)
-        # All logits of D0 are 18 MB, which take time to copy to the host. The
-        # postprocess begins with the best logit of each anchor, so that is enough.
+        # All logits of D0 are 18 MB, which take time to copy to the host. Since the
+        # postprocess starts from the best logit of each anchor, these are enough.
         best = ops.max(outputs["class_logits"], axis=-1)
         return {"best": best, "box_deltas": outputs["box_deltas"]}

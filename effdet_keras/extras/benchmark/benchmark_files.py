@@ -1,4 +1,4 @@
-"""What each file that a model can be exported to is worth: AP, time, size, memory."""
+"""Measures each file to which a model can be exported: AP, time, size, memory."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ from effdet_keras.extras.targets.frigate import FLOAT_DETECTORS
 from effdet_keras.images import IMAGE_SUFFIXES
 from effdet_keras.weights.archive import write_archive
 
-_TIMED_IMAGES = 8  # at most, of the dataset
+_TIMED_IMAGES = 8  # at most, from the dataset
 LIVE_NAME = "live model"
 NOT_TIMED = "not timed"
 _LIVE_FILE = "live.keras"
@@ -56,13 +56,13 @@ _ROWS_OF_FRIGATE = f"{NOT_TIMED}: its rows are read by Frigate, and here for AP 
 
 
 class Candidate(NamedTuple):
-    """One file to write: the words of `EfficientDet.export`.
+    """One file to write, as arguments of `EfficientDet.export`.
 
-    `reader` opens a file whose outputs `open_runtime` does not know.
+    `reader` opens a file whose outputs `open_runtime` does not support.
     """
 
     name: str
-    path: str  # in the folder of the files
+    path: str  # inside the folder of the files
     format: str | None
     options: Mapping[str, Any]
     needs_calibration: bool
@@ -70,15 +70,21 @@ class Candidate(NamedTuple):
 
 
 def candidates(names: str | Sequence[str] = "all") -> list[Candidate]:
-    """The files that can be asked for, or those of these names.
+    """Returns all files that can be exported, or those with the given names.
 
-    Each format has one file for each precision that it has, such as "litert-int8"; each
-    target has one, that of its defaults, and Frigate one more for each of its detectors
-    that takes a float file. A target that is called as a format, such as "ncnn", is one
-    of that format's files.
+    Each format has one file for each of its precisions, such as "litert-int8". Each
+    target has one file, with the target's defaults. Frigate has one more file for each
+    of its detectors that takes a float file. A target with the name of a format, such
+    as "ncnn", is one of that format's files.
+
+    Args:
+        names: names in one string, separated by commas, or in a list; "all" is all.
+
+    Returns:
+        List of `Candidate`.
 
     Raises:
-        ValueError: If a name is not known; the message has those that are.
+        ValueError: If a name is unknown; the message lists the known names.
 
     Example:
         >>> [one.name for one in candidates("onnx, litert-int8")]
@@ -104,7 +110,7 @@ def _all_candidates():
             yield Candidate(file, path, name, options, precision == "int8")
     for name, target in TARGETS.items():
         if name not in FORMATS:
-            # The path is a version, which one of the targets wants.
+            # The path ends in a version, which one of the targets requires.
             options = {"target": name}
             takes_images = "calibration" in target.options
             yield Candidate(name, f"{name}/1", None, options, takes_images)
@@ -127,36 +133,39 @@ def benchmark_files(
     seed: int = 0,
     verbose: bool = True,
 ) -> FilesReport:
-    """Exports a model to each target, and measures every file on the same images.
+    """Exports a model to each target, and measures all files on the same images.
 
-    AP is COCO's, over all images of `data`, of the file in its own runtime. The
-    interval of what a file loses is that of the paired bootstrap over images: images
-    are drawn with replacement, as many as there are, the same for the file and the live
-    model, AP is computed of both, and 95 % of the differences of `num_draws` such draws
-    lie in it (`compare_detectors`). It says how far other images of the same kind could
-    change the number, and not how far other weights could.
+    AP is COCO's, over all images of `data`, computed with the file in its own runtime.
+    The interval of the lost AP is that of the paired bootstrap over images
+    (`compare_detectors`): as many images as there are are drawn with replacement, the
+    same for the file and the live model, and AP is computed for both. 95 % of the
+    differences in `num_draws` such draws are in the interval. It says how much the
+    number could differ on other images of the same kind, but not how much it could
+    differ with other weights.
 
-    Milliseconds are those of one image, from reading its file to its boxes, and memory
-    is the peak of the process, the runtime and Python included: each file is opened and
-    timed alone in a process of its own.
+    Milliseconds are for one image, from reading its file to its boxes. Memory is the
+    peak of the process, including the runtime and Python: each file is opened and timed
+    alone in a process of its own.
 
     Args:
         model: `EfficientDet`.
-        data: `effdet_keras.data.DetectionDataset` to evaluate on, which neither
-            trained the model nor calibrates a file.
-        targets: names of `candidates`, in a string with commas or a list; or "all".
-        calibration: what `export` takes to calibrate int8; None leaves those files out.
-        folder: path to keep the files in; None keeps none.
-        runs: int, images that are timed in each process, after three to warm up.
+        data: `effdet_keras.data.DetectionDataset` to evaluate on. It should have been
+            used neither to train the model nor to calibrate a file.
+        targets: names of `candidates`, in one string with commas, or in a list; or
+            "all".
+        calibration: the calibration images for int8, as `export` takes them. None
+            leaves out the files that need them.
+        folder: path of a folder to keep the files in; None keeps no file.
+        runs: int, number of images to time in each process, after three to warm up.
         threads: int, threads of the runtimes; None for their own choice.
-        num_draws, seed: ints, of the bootstrap.
-        verbose: bool, whether to say what is under way.
+        num_draws, seed: ints, number of draws and seed of the bootstrap.
+        verbose: bool, whether to print the progress.
 
     Returns:
-        `FilesReport`. A file that could not be made has a row with the reason.
+        `FilesReport`. If a file could not be made, its row has the reason.
 
     Raises:
-        ValueError: If a target is not known, or `data` has no objects.
+        ValueError: If a target is unknown, or `data` has no objects.
 
     Example:
         >>> from effdet_keras.model.efficientdet import EfficientDet
@@ -194,7 +203,7 @@ def benchmark_files(
 
 
 def _measured(model, candidate, folder, calibration, measure):
-    """The numbers of one file, or why there are none."""
+    """Returns the numbers of one file, or the reason why there are none."""
     path = folder / candidate.path
     options = dict(candidate.options)
     if _takes_calibration(candidate, model):
@@ -206,7 +215,7 @@ def _measured(model, candidate, folder, calibration, measure):
         report = model.export(
             path, candidate.format, images=measure.images, verbose=0, **options
         )
-        if report.format not in FORMATS:  # the vendor's own, for a device
+        if report.format not in FORMATS:  # a vendor's format, only for its device
             return FileNumbers(
                 candidate.name, check=_STRUCTURAL, megabytes=file_megabytes(path)
             )
@@ -218,13 +227,13 @@ def _measured(model, candidate, folder, calibration, measure):
         return measure.file(candidate.name, file, runtime, model.postprocess, told)
     except ImportError as error:
         return FileNumbers(candidate.name, reason=f"missing package: {error}")
-    # One file that fails, whatever its converter raises, must not lose the others.
+    # Converters raise many kinds of errors. One failure must not lose the other files.
     except Exception as error:
         return FileNumbers(candidate.name, reason=reason_of(error))
 
 
 def _takes_calibration(candidate, model):
-    """Whether a file is calibrated: not where it takes what the model has learned."""
+    """Returns whether a file needs calibration: not if it uses learned ranges."""
     target = candidate.options.get("target")
     takes_learned = target is None or TARGETS[target].takes_int8
     has_learned = takes_learned and model.quantization is not None
@@ -232,10 +241,10 @@ def _takes_calibration(candidate, model):
 
 
 def write_images(data: Any, folder: pathlib.Path) -> pathlib.Path:
-    """A few images of a dataset as files: what every process reads.
+    """Writes a few images of a dataset as files, which every process reads.
 
-    Files are copied as they are, since formats differ in the time to decode them. What
-    is in memory, or in a larger file, becomes PNG.
+    Image files are copied unchanged, since formats differ in the time to decode them.
+    Images in memory, or inside larger files, become PNG files.
     """
     folder.mkdir()
     for number in evenly(range(len(data)), _TIMED_IMAGES):
@@ -250,16 +259,16 @@ def write_images(data: Any, folder: pathlib.Path) -> pathlib.Path:
 
 
 class _Measurement:
-    """What is measured of each detector, on the same images and in the same way."""
+    """Measures detectors on the same images and in the same way."""
 
     def __init__(self, data, images, runs, threads, num_draws, seed, verbose):
         self.images, self._threads = images, threads
-        self.expected = []  # what the live model finds
+        self.expected = []  # results of the live model
         self._data, self._runs, self._verbose = data, runs, verbose
         self._draws = {"num_draws": num_draws, "seed": seed}
 
     def live(self, model, path):
-        """The numbers of the live model, to which the files are compared."""
+        """Returns the numbers of the live model, with which files are compared."""
         if self._verbose:
             print(f"{LIVE_NAME} ...", flush=True)
         self.expected = image_results(model, self._data, verbose=False)
@@ -269,7 +278,7 @@ class _Measurement:
         return FileNumbers(LIVE_NAME, ap=ap, **numbers)
 
     def file(self, name, path, runtime, postprocess, times=None):
-        """The numbers of one exported file, which is timed unless `times` are given."""
+        """Returns the numbers of an exported file; measures `times` if not given."""
         detector = ExportedDetector(runtime)
         found = image_results(detector, self._data, verbose=False)
         difference = compare_detectors(self.expected, found, **self._draws)["AP"]
@@ -298,11 +307,11 @@ def time_file(
     runs: int,
     threads: int | None = None,
 ) -> dict[str, Any]:
-    """Milliseconds and memory, as `effdet-keras benchmark` says in a process.
+    """Measures milliseconds and memory with `effdet-keras benchmark` in a process.
 
     Returns:
-        Dict of `median_ms`, `p95_ms` and `peak_mb`; or of `time_reason`, why the
-        process did not end well.
+        Dict of `median_ms`, `p95_ms` and `peak_mb`; or of `time_reason`, the reason why
+        the process failed.
     """
     with tempfile.TemporaryDirectory() as folder:
         file = pathlib.Path(folder) / "times.json"
@@ -334,9 +343,9 @@ def time_file(
 
 
 def file_megabytes(path: pathlib.Path) -> float:
-    """Megabytes, of 10^6 bytes, of a model and the files that belong to it."""
+    """Returns the size of a model and its files, in megabytes of 10^6 bytes."""
     size = size_of(path)
-    weights = path.with_suffix(".bin")  # of OpenVINO
+    weights = path.with_suffix(".bin")  # OpenVINO's
     if path.is_file() and weights.is_file():
         size += size_of(weights)
     if path.is_dir() and (path / REPORT_NAME).is_file():

@@ -1,4 +1,4 @@
-"""How long detection takes: reading, letterbox, network and postprocess."""
+"""Measures the time of detection: decoding, letterbox, network and postprocess."""
 
 from __future__ import annotations
 
@@ -23,24 +23,24 @@ from effdet_keras.export.runtime import ExportedDetector
 from effdet_keras.images import list_images, read_image
 
 STAGES = ("decode", "letterbox", "network", "postprocess")
-_WARM_UP = 3  # batches: the first compiles, the next find their memory
+_WARM_UP = 3  # batches: the first one compiles, the next ones allocate memory
 _MADE_IMAGES = 4
 _MADE_SIZE = (640, 480)  # width, height
 
 
 @dataclasses.dataclass(frozen=True)
 class BenchmarkReport:
-    """The times that one batch takes, by stage, and all the stages together."""
+    """The times of one batch, by stage, and of all stages together."""
 
     model: str
     image_size: tuple[int, int]
     batch_size: int
     runs: int
-    # Of each stage `median_ms`, `p90_ms` and `p95_ms`; without `postprocess`, if an
-    # exported file does it inside its network.
+    # Each stage has `median_ms`, `p90_ms` and `p95_ms`. `postprocess` is missing if an
+    # exported file contains it in its network.
     stages: dict[str, dict[str, float]]
     images_per_second: float
-    peak_mb: float | None = None  # of the whole process, in units of 10^6 bytes
+    peak_mb: float | None = None  # peak memory of the process, in units of 10^6 bytes
 
     def save(self, path: str | os.PathLike[str]) -> None:
         write_text(path, json.dumps(dataclasses.asdict(self), indent=1) + "\n")
@@ -66,11 +66,20 @@ class BenchmarkReport:
 
 
 def benchmark(predictor, images=None, *, batch_size=1, runs=30, trace=None):
-    """Measures what `Predictor.detect` does with a folder, or with generated images.
+    """Times `Predictor.detect` on a folder of images, or on generated images.
 
-    A live model computes network and postprocess as one graph. There the network is
-    also measured alone, and `postprocess` is the difference. TensorFlow's profiler
-    writes what happens in the runs to the folder `trace`.
+    A live model computes network and postprocess as one graph. So its network is also
+    measured alone, and `postprocess` is the difference.
+
+    Args:
+        predictor: `Predictor`, the model.
+        images: path of a folder of images; None generates images of 640x480 pixels.
+        batch_size: int, images per batch; a file with a fixed batch size keeps it.
+        runs: int, number of timed batches, after three to warm up.
+        trace: path of a folder for a profile of the runs by TensorFlow; None for none.
+
+    Returns:
+        `BenchmarkReport`.
     """
     check_whole_number("batch_size", batch_size, "[1, inf)")
     check_whole_number("runs", runs, "[1, inf)")
@@ -109,8 +118,8 @@ _PEAK = "VmHWM:"  # the line with the peak, in KiB
 
 
 def peak_megabytes():
-    """The most memory that this process has had; None where the system does not say."""
-    # `getrusage` counts what the process that started this one had at that moment.
+    """Returns the peak memory of this process; None if the system does not say."""
+    # `getrusage` would include the memory that the parent process had at the start.
     if not _STATUS.is_file():
         return None
     lines = _STATUS.read_text(encoding="ascii", errors="replace").splitlines()
@@ -122,13 +131,13 @@ def _name(detector):
     if not isinstance(detector, ExportedDetector):
         return f"{detector.config.name} in Keras on {keras.backend.backend()}"
     path, precision = detector.runtime.path, detector.runtime.description.precision
-    if not path.exists():  # a live model that was put into a runtime
+    if not path.exists():  # a live model that was converted for a runtime
         path = path.name
     return f"{os.fspath(path)} ({detector.config.name}, {precision})"
 
 
 def _exported_measure(detector):
-    """A function that takes paths and returns the seconds of each stage."""
+    """Returns a function from paths to the seconds of each stage."""
 
     def measure(paths):
         images, seconds = _inputs(detector.config, paths)
@@ -141,8 +150,8 @@ def _exported_measure(detector):
 
 
 def _live_measure(model):
-    """The same for a live model."""
-    # An exported file is measured without Keras, whose memory is not the file's.
+    """Returns such a function for a live model."""
+    # Imported here: exported files are measured without Keras and its memory.
     from effdet_keras.extras.benchmark.bare_network import BareNetwork
 
     network = BareNetwork(model)
@@ -158,7 +167,7 @@ def _live_measure(model):
 
 
 def _inputs(config, paths):
-    """A letterboxed batch, and how many seconds its two stages took."""
+    """Returns a letterboxed batch, and the seconds of the first two stages."""
     pixels, decode = _timed(lambda: [read_image(path) for path in paths])
     images, letterbox = _timed(
         lambda: np.stack([letterboxed(config, image)[0] for image in pixels])
@@ -173,14 +182,14 @@ def _timed(function, *arguments):
 
 
 def _summary(seconds):
-    # pXX: so many percent of the runs took no longer.
+    # pXX is the percentile: XX percent of the runs took no longer.
     names = {"median_ms": 50, "p90_ms": 90, "p95_ms": 95}
     values = np.percentile(1e3 * np.array(seconds), list(names.values()))
     return dict(zip(names, values.tolist()))
 
 
 def _make_images(folder):
-    """JPEG files with smooth shapes, about as large as photographs of their size."""
+    """Writes JPEG files with smooth shapes, as large as photos of their size."""
     rng = np.random.default_rng(0)
     for number in range(_MADE_IMAGES):
         coarse = Image.fromarray(rng.integers(0, 256, (30, 40, 3), "uint8"))

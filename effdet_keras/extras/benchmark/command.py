@@ -1,4 +1,4 @@
-"""`effdet-keras benchmark`."""
+"""`effdet-keras benchmark`: times a model, or measures all its exported files."""
 
 from __future__ import annotations
 
@@ -107,7 +107,7 @@ def run(
     precision: str = "float32",
     overwrite: bool = False,
 ) -> None:
-    """Measures how long a model takes per image, or what each of its files is worth."""
+    """Measures the time of a model per image, or all of its exported files."""
     from effdet_keras.cli.files import (
         DatasetSource,
         check_outputs,
@@ -175,7 +175,7 @@ def run(
 
 
 def _calibration(source, evaluated):
-    """The training split of DATA; None where that is the one to evaluate on."""
+    """Returns the training split of DATA; None if that is the split to evaluate on."""
     others = dataclasses.replace(source, split=None)
     try:
         split = others.chosen_split(_CALIBRATION_SPLITS)
@@ -185,7 +185,7 @@ def _calibration(source, evaluated):
 
 
 def _write(table, folder):
-    """The report in all its forms."""
+    """Writes the report as JSON, Markdown and HTML."""
     folder.mkdir(parents=True, exist_ok=True)
     table.save(folder / "benchmark.json")
     write_text(folder / "benchmark.md", table.markdown())

@@ -1,4 +1,4 @@
-"""The table of what each exported file is worth: text, JSON, Markdown and a page."""
+"""The report on exported files: as text, JSON, Markdown and HTML."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from effdet_keras.extras.report.pages import concat_markup, element
 
 _COLUMNS = ("", "AP", "AP lost", "95 %", "ms", "p95 ms", "MB", "peak MB")
 _NONE = "-"
-_FEWEST = 30  # images: of fewer the interval is too narrow to be believed
+_FEWEST = 30  # images: with fewer, the interval is too narrow
 _IN_8_BITS = ("int8", "dynamic")
 
 
@@ -26,16 +26,17 @@ class FileNumbers:
 
     Attributes:
         name: string, such as "litert-int8"; "live model" for the model itself.
-        ap: float, 0 to 1; None where the file could not be made or run.
-        ap_lost: float, AP of the live model less that of the file.
-        lost_low, lost_high: floats, between which 95 % of the draws of it lie.
-        median_ms, p95_ms: floats, milliseconds of one image.
-        megabytes, peak_mb: floats, the file, and the process that ran it; 10^6 bytes.
-        precision, suppression: strings, what the file does otherwise.
-        reason: string, why there are no numbers; "" where there are.
-        time_reason: string, why there are no times; "" where there are.
-        check: string, what was checked of a file that runs on a device alone; "" where
-            it ran here.
+        ap: float from 0 to 1; None if the file could not be made or run.
+        ap_lost: float, AP of the live model minus AP of the file.
+        lost_low, lost_high: floats, the ends of the 95 % interval of `ap_lost`.
+        median_ms, p95_ms: floats, milliseconds for one image.
+        megabytes, peak_mb: floats, size of the file, and peak memory of the process
+            that ran it, in units of 10^6 bytes.
+        precision, suppression: strings, how the file differs from the model.
+        reason: string, why there are no numbers; "" if there are.
+        time_reason: string, why there are no times; "" if there are.
+        check: string, what was checked of a file that only runs on a device; "" if it
+            ran here.
 
     Example:
         >>> row = FileNumbers("onnx", ap=0.502, ap_lost=0.001, median_ms=12.5)
@@ -60,11 +61,11 @@ class FileNumbers:
 
     @property
     def is_measured(self) -> bool:
-        """Whether the file ran."""
+        """Whether the file ran, and has an AP."""
         return self.ap is not None
 
     def cells(self) -> tuple[str, ...]:
-        """The texts of the row, below `_COLUMNS`."""
+        """Returns the cells of the row, for the columns `_COLUMNS`."""
         interval = _NONE
         if self.lost_low is not None:
             interval = f"{self.lost_low:+.4f} to {self.lost_high:+.4f}"
@@ -82,12 +83,12 @@ class FileNumbers:
 
 @dataclasses.dataclass(frozen=True)
 class FilesReport:
-    """What each file of one model is worth, on the same images and machine.
+    """The numbers of each file of one model, on the same images and machine.
 
     Attributes:
         model: string, the name of the config.
-        num_images: int, images with objects: those that the intervals are of.
-        runs: int, images that were timed in each process.
+        num_images: int, number of images with objects, to which the intervals apply.
+        runs: int, number of images that were timed in each process.
         rows: tuple of `FileNumbers`, the live model first.
 
     Example:
@@ -106,13 +107,13 @@ class FilesReport:
 
     @property
     def not_run(self) -> list[tuple[str, str]]:
-        """Names of files without numbers, or without times, and why."""
+        """Names of files without numbers or times, with the reasons."""
         told = [(row.name, row.reason or row.time_reason) for row in self.rows]
         return [(name, reason) for name, reason in told if reason]
 
     @property
     def checked(self) -> list[tuple[str, str]]:
-        """Names of files that run on a device alone, and what was checked of them."""
+        """Names of files that only run on a device, with what was checked."""
         return [
             (row.name, f"{_text(row.megabytes, '.1f')} MB, {row.check}")
             for row in self.rows
@@ -121,11 +122,11 @@ class FilesReport:
 
     @property
     def explanations(self) -> list[str]:
-        """A sentence for each file whose interval does not hold zero."""
+        """A sentence for each file whose interval does not contain zero."""
         return [text for row in self.rows if (text := self._explanation(row))]
 
     def _explanation(self, row):
-        """What a loss, or a gain, can be; "" where the images show neither."""
+        """Returns possible causes of a loss or gain; "" if the interval has zero."""
         if row.lost_low is None or row.lost_low <= 0 <= row.lost_high:
             return ""
         causes = []
@@ -151,7 +152,7 @@ class FilesReport:
         return f"{row.name}: it loses AP: {'; '.join(causes)}."
 
     def to_dict(self) -> dict[str, Any]:
-        """All numbers, for JSON."""
+        """Returns all numbers, for JSON."""
         return {
             **dataclasses.asdict(self),
             "rows": [dataclasses.asdict(row) for row in self.rows],
@@ -169,7 +170,7 @@ class FilesReport:
         )
 
     def _lists(self):
-        """The lists below the table that have something in them, by their titles."""
+        """Returns titles and entries of the lists below the table; no empty ones."""
         lists = {"Written for a device": self.checked, "Did not run": self.not_run}
         return [(title, told) for title, told in lists.items() if told]
 
@@ -185,7 +186,7 @@ class FilesReport:
         return printable("\n".join(lines))
 
     def markdown(self) -> str:
-        """The same as Markdown."""
+        """Returns the report as Markdown."""
         columns, *rows = self._table()
         lines = [self._title(), "", _markdown_row(columns)]
         lines += [_markdown_row(["---"] * len(columns)), *map(_markdown_row, rows)]
@@ -197,7 +198,7 @@ class FilesReport:
         return "\n".join(lines) + "\n"
 
     def html(self) -> str:
-        """The same as a page, with charts. All text in it is escaped."""
+        """Returns the report as an HTML page with charts. All text is escaped."""
         lists = [
             part
             for title, told in self._lists()

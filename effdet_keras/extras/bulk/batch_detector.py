@@ -1,4 +1,4 @@
-"""`BatchDetector`: batches of a table in, rows out, in an actor or in a loop."""
+"""`BatchDetector`: detects in batches of a table, in an actor or in a loop."""
 
 import functools
 import itertools
@@ -25,28 +25,28 @@ _COLUMNS = ("bytes", "image", "path")
 
 
 class BatchDetector:
-    """Detects in batches of a table: the actor class for `map_batches` of Ray Data.
+    """Detects in batches of a table: an actor class for `map_batches` of Ray Data.
 
-    It opens the model once, where it is made. An image that cannot be read gives a row
-    with an `error` and ends nothing.
+    The model is opened once, on construction. An image that cannot be read gives a row
+    with an `error`, and does not stop the others.
 
     Args:
-        model: what `Predictor.load` opens, or a `Predictor`.
+        model: path of a model that `Predictor.load` opens, or a `Predictor`.
         score_threshold, calibrated, tiles, augment, classes: see `Predictor.detect`.
-        batch_size: int, images for the network at once; an export of a fixed batch
-            size goes by its own.
+        batch_size: int, number of images for the network at once. An exported file with
+            a fixed batch size uses that instead.
         num_threads: int, see `Predictor.load`.
 
     Attributes:
         predictor: `Predictor`.
-        batch_size: int, images for the network at once.
-        categories: list of dicts `id` and `name`, the classes as a COCO file has them.
-        options: dict, what the detections depend on beside the model.
+        batch_size: int, number of images for the network at once.
+        categories: list of dicts `id` and `name`, the classes as in a COCO file.
+        options: dict, the settings besides the model on which the detections depend.
 
     Raises:
-        OSError, ValueError, ImportError: As of `Predictor.load`.
-        RuntimeError: If thresholds or a temperature are requested, and the model
-            has none.
+        OSError, ValueError, ImportError: As in `Predictor.load`.
+        RuntimeError: If thresholds or a temperature are requested, but the model has
+            none.
 
     Example:
         >>> from effdet_keras.model.efficientdet import EfficientDet
@@ -74,7 +74,8 @@ class BatchDetector:
         if not isinstance(model, Predictor):
             model = Predictor.load(model, num_threads=num_threads)
         check_batch_size(batch_size)
-        ScoreRule(model, score_threshold, calibrated, classes)  # before any work
+        # Raises errors before any work.
+        ScoreRule(model, score_threshold, calibrated, classes)
         self.predictor = model
         runtime = getattr(model.detector, "runtime", None)
         fixed = None if runtime is None else runtime.description.batch_size
@@ -89,28 +90,35 @@ class BatchDetector:
         }
 
     def __call__(self, batch: Mapping[str, Any]) -> Any:
-        """Detects in the images of a batch, as `map_batches` of Ray Data gives them.
+        """Detects in the images of a batch, as `map_batches` of Ray Data passes it.
 
         Args:
-            batch: dict of arrays or lists: `path`, the paths or addresses of images;
-                with a column `bytes`, the contents of image files, or `image`, arrays
-                `[H, W, 3]`, nothing is read.
+            batch: dict of arrays or lists. `path` has paths or addresses of images. If
+                there is a column `bytes` (contents of image files) or `image` (arrays
+                `[H, W, 3]`), no file is read.
+
+        Returns:
+            `pyarrow.Table` with the columns of `rows`.
+
+        Raises:
+            ValueError: If the batch has none of these columns.
         """
         return table_of(self.rows(batch))
 
     def rows(self, batch: Mapping[str, Any]) -> list[dict[str, Any]]:
-        """`__call__` without pyarrow.
+        """Does the same as `__call__`, but without pyarrow.
 
         Args:
             batch: see `__call__`.
 
         Returns:
-            List of dicts: `file_name` (the path), `width`, `height`; lists
-            `category_id`, `label`, `bbox` (`xywh` in pixels) and `score`, one of each
-            per object; `error`, the reason where the image could not be read, or None.
+            List of dicts: `file_name` (the path), `width`, `height`; the lists
+            `category_id`, `label`, `bbox` (`xywh` in pixels) and `score`, with one
+            entry per object; and `error`, the reason why an image could not be read, or
+            None.
 
         Raises:
-            ValueError: As of `__call__`.
+            ValueError: As in `__call__`.
         """
         column = next((name for name in _COLUMNS if name in batch), None)
         rule = "A batch needs a column 'path', 'bytes' or 'image'"
@@ -122,7 +130,7 @@ class BatchDetector:
         return list(self.stream(pairs, read))
 
     def stream(self, pairs: Iterable[tuple], read: Any = read_image) -> Iterator[dict]:
-        """The rows of `(name, source)`; threads read the next batch, and no further."""
+        """Yields the rows of `(name, source)` pairs; threads read one batch ahead."""
         results = prefetch_map(functools.partial(_tried, read), pairs, self.batch_size)
         while batch := list(itertools.islice(results, self.batch_size)):
             yield from self._rows(batch)
@@ -137,7 +145,7 @@ class BatchDetector:
                 yield row_of(name, image.shape[:2], next(found), self.categories)
 
     def _detected(self, images):
-        """Detections of each image; a smaller batch would be compiled again."""
+        """Detects in images; fills up a small batch to avoid another compilation."""
         if not images:
             return []
         missing = self.batch_size - len(images)
@@ -148,13 +156,13 @@ class BatchDetector:
 
 
 def _read(path):
-    return read_image(str(path))  # NumPy's strings are none of Python's paths
+    return read_image(str(path))  # NumPy's strings are not Python's
 
 
 def _tried(read, pair):
-    """Name and image, or why it cannot be read: the others are not ended by it."""
+    """Returns a name with its image, or with the error, which must not stop others."""
     name, source = pair
     try:
         return name, read(source)
-    except (ValueError, TypeError, OSError) as error:  # TypeError: of an empty cell
+    except (ValueError, TypeError, OSError) as error:  # TypeError: an empty cell
         return name, error

@@ -1,4 +1,4 @@
-"""The parts of all shards as one file, with each image once."""
+"""Merges the parts of all shards into one file, with each image once."""
 
 import collections
 import contextlib
@@ -21,14 +21,26 @@ from effdet_keras.extras.bulk.parts import (
 )
 
 _parquet = OptionalModule("pyarrow.parquet", install="effdet-keras[parquet]")
-_AT_ONCE = 4096  # rows of a Parquet file that are in memory
+_AT_ONCE = 4096  # rows of a Parquet file that are held in memory
 _NAME = operator.itemgetter("file_name")
 
 
 def merge_parts(folder, out, *, overwrite=False):
-    """Writes what all shards found into one file, in the order of the names.
+    """Writes the detections of all shards to one file, ordered by image name.
 
-    Returns how many images there were, and the names of those that were not read.
+    Args:
+        folder: path or address of the folder of parts.
+        out: path or address of the file; ".json", ".jsonl" or ".parquet".
+        overwrite: bool, whether an existing file may be replaced.
+
+    Returns:
+        The number of images, and the names of those that could not be read.
+
+    Raises:
+        ValueError: If `out` has another ending, or is a file of the folder of parts.
+        FileExistsError: If `out` exists and `overwrite` is False.
+        FileNotFoundError: If `folder` is not a folder of parts.
+        RuntimeError: If a shard is not finished, or lacks a part.
     """
     out, parts = path_of(out), Parts(folder)
     rule = f"The ending of the output is one of {', '.join(_WRITERS)}"
@@ -58,7 +70,7 @@ def merge_parts(folder, out, *, overwrite=False):
 
 
 class _Merged:
-    """The rows of all parts, each image once, by name; iterate as often as needed."""
+    """The rows of all parts, each image once, by name; may be iterated repeatedly."""
 
     def __init__(self, parts, num_shards):
         numbers = range(1, num_shards + 1)
@@ -98,7 +110,7 @@ class _Merged:
                 )
 
     def _in_order(self):
-        """`(shard, row)` by name; a part is read when its first row is due."""
+        """Yields `(shard, row)` by name; opens a part when its first row is due."""
         waiting, opened = collections.deque(self._files), []
         while waiting or opened:
             if waiting and (not opened or waiting[0][0] <= opened[0][0]):
@@ -135,7 +147,7 @@ def _coco_annotations(rows):
     number = itertools.count(1)
     for image_id, row in enumerate(_readable(rows), 1):
         for found in line_of(row)["annotations"]:
-            del found["label"]  # the category has the name
+            del found["label"]  # COCO's category has the name
             area = found["bbox"][2] * found["bbox"][3]
             of_image = {"id": next(number), "image_id": image_id}
             yield {**of_image, **found, "area": area, "iscrowd": 0}

@@ -1,4 +1,4 @@
-"""`effdet-keras merge`."""
+"""`effdet-keras merge`: merges the parts of `predict --parts` into one file."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(parts: str, out: str, *, overwrite: bool = False) -> None:
-    """Writes what all shards found into one file."""
+    """Writes the detections of all shards into one file."""
     from effdet_keras.extras.bulk.merge import merge_parts
 
     count, failed = merge_parts(parts, out, overwrite=overwrite)

@@ -1,4 +1,4 @@
-"""The folder of parts: what shards write, and what shards and the merge read."""
+"""The folder of parts, which shards write, and which shards and the merge read."""
 
 from __future__ import annotations
 
@@ -18,26 +18,26 @@ from effdet_keras.letterbox import has_area
 
 pyarrow = OptionalModule("pyarrow", install="effdet-keras[parquet]")
 SETTINGS = "settings.json"
-MOST_SHARDS = 99_999  # five digits in the names of files
+MOST_SHARDS = 99_999  # file names have five digits
 _PART = re.compile(r"rows-(\d+)-of-\d+-([0-9a-f]{16})\.jsonl")
-# What a folder of parts has of its own, and what may become that: a part, or the note
-# of a shard, of any number.
+# The files of a folder of parts, and names that may become such files: parts, or notes
+# of shards, of any number.
 _OWN_FILE = re.compile(rf"{re.escape(SETTINGS)}|rows-.*\.jsonl|shard-.*\.json", re.I)
 
 
 class Parts:
     """A folder of parts, here or at an address.
 
-    A part is a file with a row in JSON for each image, in the order of their names.
-    Its name has a digest of its content: what was cut off does not count, and of two
-    processes that work on one shard none replaces what another found.
+    A part is a file with one JSON row per image, in the order of their names. Its name
+    contains a digest of its content. So a truncated file does not count, and of two
+    processes that work on the same shard, neither replaces the other's results.
     """
 
     def __init__(self, folder):
         self.folder = path_of(folder)
 
     def settings(self):
-        """What all shards have in common, or None if nothing was begun."""
+        """Returns the settings that all shards share; None if no shard has begun."""
         return self._read(
             SETTINGS,
             _are_settings,
@@ -46,7 +46,7 @@ class Parts:
         )
 
     def is_own_file(self, path):
-        """Whether a path is a file of this folder that is read, or could be."""
+        """Returns whether a path is, or could be, a file of this folder of parts."""
         if is_remote(path) or is_remote(self.folder):
             is_inside = str(path_of(path).parent) == str(self.folder)
             return is_inside and _OWN_FILE.fullmatch(path_of(path).name) is not None
@@ -54,7 +54,7 @@ class Parts:
         return path.parent == folder and _OWN_FILE.fullmatch(path.name) is not None
 
     def agree(self, settings):
-        """Writes the settings, or compares them with those that are there."""
+        """Writes the settings; raises `InvalidStateError` if others exist already."""
         if self.settings() is None:
             self._write(SETTINGS, settings)
         there = self.settings()
@@ -68,7 +68,7 @@ class Parts:
             )
 
     def files(self, shard=None):
-        """`(number of the shard, path)` of the parts of one shard, or of all."""
+        """Returns `(number of the shard, path)` for the parts of one or all shards."""
         folder = self._fresh()
         if not folder.is_dir():
             return []
@@ -78,7 +78,7 @@ class Parts:
         return [part for part in parts if shard in (None, part[0])]
 
     def read(self, path):
-        """The rows of a part, with `stamp` and `generation`; none of a damaged one."""
+        """Yields the rows of a part, with `stamp` and `generation`; none if damaged."""
         data = path.read_bytes()
         if _digest(data) != _PART.fullmatch(path.name)[2]:
             warnings.warn(
@@ -91,7 +91,7 @@ class Parts:
             yield _parsed(line, lambda row: row.keys() >= _ROW, where, _AGAIN)
 
     def write(self, shard, rows):
-        """Writes a part: whole, or not at all."""
+        """Writes a part, completely or not at all."""
         rows = sorted(rows, key=lambda row: row["file_name"])
         data = b"".join(json.dumps(row).encode() + b"\n" for row in rows)
         name = f"rows-{shard.number:05}-of-{shard.count:05}-{_digest(data)}.jsonl"
@@ -99,12 +99,12 @@ class Parts:
             partial.write_bytes(data)
 
     def set_finished(self, shard, num_images):
-        """Notes how many images the parts of a shard have; None while it works."""
+        """Records how many images the parts of a shard have; None while it runs."""
         name = f"shard-{shard.number:05}-of-{shard.count:05}.json"
         self._write(name, {"images": num_images})
 
     def num_finished(self, number, count):
-        """How many images a shard has that is through; None while it is not."""
+        """Returns the number of images of a finished shard; None if it is not."""
         found = self._read(
             f"shard-{number:05}-of-{count:05}.json",
             lambda found: found["images"] is None or found["images"] >= 0,
@@ -113,7 +113,7 @@ class Parts:
         return None if found is None else found["images"]
 
     def _fresh(self):
-        """The folder as it is now: a `RemotePath` keeps what it once listed."""
+        """Returns the folder without cached listings, which a `RemotePath` keeps."""
         return path_of(str(self.folder))
 
     def _read(self, name, is_right, cure):
@@ -131,7 +131,7 @@ _AGAIN = "Remove the file and run its shard again: what other files have is kept
 
 
 def _parsed(text, is_right, where, cure):
-    """The JSON of a text, which must be as `is_right` says."""
+    """Parses JSON text; raises ValueError unless `is_right` accepts the content."""
     try:
         found = json.loads(text)
         if is_right(found):
@@ -146,7 +146,7 @@ def _parsed(text, is_right, where, cure):
 
 
 def rank(row):
-    """Low for the row that counts: of the newest image, and one that was read."""
+    """Returns a key that is lowest for the newest row that has no error."""
     return -row["generation"], row["error"] is not None
 
 
@@ -162,16 +162,16 @@ def _shown(settings, names):
     return ", ".join(json.dumps(settings.get(name))[:60] for name in names)
 
 
-# --- What was found in one image, as a row of a table.
+# --- The detections in one image, as a row of a table.
 
 IMAGE_COLUMNS = ("file_name", "width", "height")
-# Of each annotation one number or name; those of an image are lists in its row.
+# Columns with one value per annotation; in the row of an image they are lists.
 _ANNOTATION_COLUMNS = ("category_id", "label", "bbox", "score")
 _ROW = {*IMAGE_COLUMNS, *_ANNOTATION_COLUMNS, "error", "stamp", "generation"}
 
 
 def categories_of(predictor):
-    """The classes of a predictor, as a COCO file has them: `id` and `name`."""
+    """Returns the classes of a predictor as in a COCO file: `id` and `name`."""
     count = predictor.config.num_classes
     ids = category_ids_or_default(predictor.category_ids, count)
     names = predictor.class_names or map(str, range(count))
@@ -179,7 +179,7 @@ def categories_of(predictor):
 
 
 def row_of(name, image_size, found, categories):
-    """The row of an image of `(height, width)`, without boxes in its padding."""
+    """Returns the row of an image `(height, width)`, without boxes in its padding."""
     found = found[has_area(found.boxes)]
     classes = [categories[label] for label in found.labels.tolist()]
     boxes = [(x, y, x1 - x, y1 - y) for y, x, y1, x1 in found.boxes.tolist()]
@@ -200,7 +200,7 @@ def row_of_error(name, error):
 
 
 def line_of(row):
-    """A row as a line of JSON has it: a COCO image with its `annotations`."""
+    """Returns a row for a JSON line: a COCO image with its `annotations`."""
     if row["error"] is not None:
         return {"file_name": row["file_name"], "error": row["error"]}
     columns = zip(*(row[key] for key in _ANNOTATION_COLUMNS))
@@ -209,7 +209,7 @@ def line_of(row):
 
 
 def schema():
-    """The columns of a Parquet file, or of a table in memory."""
+    """Returns the columns of a Parquet file, or of a table in memory."""
     pa = pyarrow.require("Parquet")
     return pa.schema(
         [

@@ -1,4 +1,4 @@
-"""One shard of a large run: its images, without those that are done, part by part."""
+"""One shard of a large job: detects in its images that are not done yet, in parts."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ from effdet_keras.extras.bulk.parts import MOST_SHARDS, Parts, rank
 from effdet_keras.images import IMAGE_SUFFIXES
 from effdet_keras.predictor import digest_of_arrays
 
-_TOLD = 10  # images that cannot be read, by name
+_TOLD = 10  # number of unreadable images that are reported by name
 
 
 def predict_shard(open_model, inputs, folder, score, *, shard, part_images, **options):
-    """`effdet-keras predict --parts`: detects in a shard, and writes its parts."""
+    """Runs `effdet-keras predict --parts`: detects in a shard, and writes its parts."""
     shard = Shard.parse(shard)
-    sources = sources_of(inputs, shard)  # before the model is opened
+    sources = sources_of(inputs, shard)  # raises errors before the model is opened
     detector = BatchDetector(open_model(), score, **options)
     parts = Parts(folder)
     parts.agree(settings_of(detector, shard))
@@ -34,10 +34,21 @@ def predict_shard(open_model, inputs, folder, score, *, shard, part_images, **op
 
 
 def detect_shard(detector, sources, parts, shard, *, part_images):
-    """Detects in the images that no part has; again in those with errors, last."""
+    """Detects in images that no part has, and at the end again in those with errors.
+
+    Args:
+        detector: `BatchDetector`.
+        sources: dict from names of images to their paths.
+        parts: `Parts` to write to.
+        shard: `Shard` that these images form.
+        part_images: int, number of images per part.
+
+    Returns:
+        Int, the number of images that could not be read.
+    """
     check_whole_number("part_images", part_images, "[1, inf)")
     known = _newest_rows(parts, shard)
-    stamps = {}  # of images that are being looked at, taken before they are read
+    stamps = {}  # of images in progress, taken before they are read
     new, again = [], []
     for name, source in sources.items():
         row = known.get(name)
@@ -88,7 +99,7 @@ def detect_shard(detector, sources, parts, shard, *, part_images):
 
 
 def _newest_rows(parts, shard):
-    """What the parts of a shard say of each image, in short."""
+    """Returns the newest row of each image in the parts of a shard, shortened."""
     known = {}
     for _, path in parts.files(shard.number):
         for row in parts.read(path):
@@ -103,7 +114,7 @@ def _in_short(row):
 
 
 def _in_chunks(rows, size, write):
-    """Writes rows in lists; the last one also where the rows end by an error."""
+    """Writes rows in lists of `size`; after an error, writes the rest."""
     chunk = []
     try:
         for row in rows:
@@ -116,19 +127,19 @@ def _in_chunks(rows, size, write):
             write(chunk)
 
 
-# --- The images of a shard: their names, which never change, and where they are.
+# --- The images of a shard: their names, which must stay the same, and their paths.
 
 
 @dataclasses.dataclass(frozen=True)
 class Shard:
-    """Shard `number` of `count`, counted from 1."""
+    """Shard `number` of `count`; numbers start at 1."""
 
     number: int
     count: int
 
     @classmethod
     def parse(cls, text: str) -> Shard:
-        """Reads "2/16"."""
+        """Parses text such as "2/16"."""
         number, _, count = text.partition("/")
         is_number = number.isdecimal() and count.isdecimal()
         if is_number and 1 <= int(number) <= int(count) <= MOST_SHARDS:
@@ -139,7 +150,7 @@ class Shard:
         )
 
     def has(self, name: str) -> bool:
-        """Whether an image is of this shard: by its name alone."""
+        """Returns whether an image belongs to this shard, by its name only."""
         digest = hashlib.sha256(name.encode("utf-8", "surrogatepass")).digest()
         return int.from_bytes(digest[:8]) % self.count == self.number - 1
 
@@ -148,10 +159,10 @@ class Shard:
 
 
 def sources_of(inputs, shard):
-    """The images of a shard, by their paths from the folder that was given.
+    """Returns the images of a shard by name, the path relative to the given folder.
 
-    At an address they are paths that share one listing of their folder, by which
-    `stamp_of` knows the version of each.
+    At an address, the paths share one listing of their folder, from which `stamp_of`
+    takes the version of each image.
     """
     found = {}
     for given in inputs:
@@ -167,13 +178,13 @@ def sources_of(inputs, shard):
 
 
 def stamp_of(source):
-    """What changes with an image: its bytes and time, or a storage's version."""
+    """Returns text that changes with an image: size and time, or its version."""
     path = path_of(source)
     if is_remote(path):
         return path.version()
     try:
         status = path.stat()
-    except OSError:  # its row tells why
+    except OSError:  # the image's row will have the error
         return ""
     return f"{status.st_size}-{status.st_mtime_ns}"
 
@@ -201,12 +212,12 @@ def _at_address(folder, start=""):
 
 
 def _below(root):
-    """Names and paths of the images below a folder; of each folder once.
+    """Yields names and paths of all images below a folder, each folder only once.
 
-    Links to folders are followed, last and in the order of their names, so that an
-    image has the same name for every process. A link to a folder that was looked into
-    before, such as the own parent, is left out: it would show its images again, and
-    two such links without end.
+    Links to folders are followed last, in the order of their names. So an image has the
+    same name in every process. A link to a folder that was already visited, such as a
+    parent folder, is skipped: it would show the same images again, and two such links
+    would never end.
     """
     waiting, links, seen = collections.deque([("", root)]), [], set()
     while waiting or links:
@@ -232,11 +243,11 @@ def _is_image(name):
     return not is_hidden and os.path.splitext(name)[1].lower() in IMAGE_SUFFIXES
 
 
-# --- What the shards of one run must have in common.
+# --- The settings that all shards of a job must share.
 
 
 def settings_of(detector, shard):
-    """Returns a dict for JSON, by which one run is told from another."""
+    """Returns a dict for JSON that identifies a job."""
     runtime = getattr(detector.predictor.detector, "runtime", None)
     return {
         "shards": shard.count,
@@ -248,14 +259,14 @@ def settings_of(detector, shard):
 
 
 def model_digest(predictor):
-    """A digest of the weights, or of the exported file: wherever the model lies."""
+    """Returns a digest of weights or exported file, independent of the location."""
     detector = predictor.detector
     if not isinstance(detector, ExportedDetector):
         return digest_of_arrays(detector.weights)
     if detector.weights_digest is not None:
         return detector.weights_digest
     path, others = pathlib.Path(detector.runtime.path), detector.runtime.other_files
-    # A SavedModel is a folder.
+    # A SavedModel is a folder, of which all files count.
     files = sorted(filter(pathlib.Path.is_file, path.rglob("*")))
     digest = hashlib.sha256()
     for file in files if path.is_dir() else (path, *others):

@@ -1,22 +1,22 @@
-"""`choose`: trains models of several sizes, and hands over the best file within limits.
+"""`choose`: trains models of several sizes, and returns the best file within limits.
 
-A candidate is a model at an image size; each of its precisions is a file. The search
-goes from what is cheap to what is not:
+A candidate is a model at an image size. It has one file for each precision. The search
+does the cheap work first:
 
 1. Every file is exported with untrained weights and timed in its own runtime. Neither
-   milliseconds nor megabytes depend much on the weights, so that what is over a limit
-   is never trained.
-2. The candidates that are left are trained by successive halving (`halving.py`). A
-   rung is a training for all steps that is stopped where the rung ends, and a survivor
-   goes on from its checkpoint with the same bits. So nothing is trained twice, the
-   learning rate falls once, over the whole training and not within a rung, and the
-   candidate that wins has the weights that `train` would have given it.
-3. Each file of those that were trained to the end is exported, and AP and times are
-   measured of the file itself: what is rounded to 8 bits is judged as such.
+   milliseconds nor megabytes depend much on the weights, so files over a limit are
+   never trained.
+2. The remaining candidates are trained by successive halving (`halving.py`). A rung is
+   a training for all steps that stops at the end of the rung. A survivor resumes from
+   its checkpoint with the same bits. So nothing is trained twice. The learning rate
+   decays once over the whole training, not within each rung. The winning candidate has
+   the weights that `train` would have given it.
+3. Each file of the candidates that were trained to the end is exported. AP and times
+   are measured with the file itself, so an int8 file is judged with its rounding.
 
-AP at the end of a rung is that of the moving averages of the weights, whose learning
-rate is still high there: it is lower than that of a training that ends there, alike for
-all.
+AP at the end of a rung is the AP of the moving averages of the weights, while their
+learning rate is still high. It is lower than the AP of a training that ends at this
+point, but equally so for all candidates.
 """
 
 from __future__ import annotations
@@ -110,13 +110,13 @@ MODELS = (
 SIZES = (192, 256, 320, 384)
 _FILE, _PAGE = "choose.json", "choose.html"
 _BEST, _RUNS, _FILES = "best", "runs", "files"
-_FEW_IMAGES = 8  # to calibrate files with whose weights are not trained
-# Of these errors a candidate is not the cause, such as a full disk: the search stops,
+_FEW_IMAGES = 8  # to calibrate files with untrained weights
+# These errors, such as a full disk, are not caused by a candidate. The search stops,
 # and can be continued.
 _MACHINE_ERRORS = (OSError, ImportError)
 _NO_BACKBONE = "no ImageNet backbone here, which others start from"
-_EXACT = ("float32", "float16")  # what loses nothing against the live model
-# What `choose` decides itself, with the argument that decides it.
+_EXACT = ("float32", "float16")  # as accurate as the Keras model
+# Fields that `choose` decides itself, and what decides them.
 _DECIDED = {
     "model": "`models`",
     "image_size": "`sizes`",
@@ -147,51 +147,58 @@ def choose(
     overwrite: bool = False,
     **fields: Any,
 ) -> SearchResult:
-    """Trains models of several sizes, and hands over the best file within the limits.
+    """Trains models of several sizes, and returns the best file within the limits.
 
-    Files are timed before any training, and those over a limit are left out; candidates
-    are trained by successive halving (Jamieson and Talwalkar, 2016,
-    https://arxiv.org/abs/1502.07943): all for a ninth of the steps, the better third
-    for a third, and what is left of these to the end, each from where it stopped.
+    Files are timed before any training, and those over a limit are left out. The
+    remaining candidates are trained by successive halving (Jamieson and Talwalkar,
+    2016, https://arxiv.org/abs/1502.07943): all of them for a ninth of the steps, the
+    better third of them for a third of the steps, and the better third of these to the
+    end. Each continues from where it stopped.
 
     Args:
-        data: path of the dataset, or a `DetectionDataset`, or a dict of them by split.
-            AP is that of the validation split, which `fine_tune` would choose.
-        out: folder to write to: the file in `best`, "choose.json", "choose.html" with
-            the frontier of AP and milliseconds, and the runs of all candidates.
-        target: string, a format such as "litert", with all its precisions, or a target
-            such as "coral": where files run that were measured here.
-        max_ms: float above 0, milliseconds of one image at most, from its file to its
-            boxes, on this machine; None for any.
-        max_mb: float above 0, megabytes of the file at most, of 10^6 bytes; None for
-            any.
-        models: strings, presets.
-        sizes: ints, longest sides of the network's input in pixels, whose shape is that
-            of the images; or `(height, width)`, of which `(256,)` is a square.
-        precisions: strings, those of the format to compare; None for all.
-        eta: int, 2 or more: one of so many candidates goes on to a rung that is so many
-            times as long.
-        rungs: int; None for as many as leave one candidate, but three at most. With 1
-            every candidate is trained to the end: an exhaustive search.
-        timed_images: int, images that are timed with each file, after three to warm up.
+        data: path of the dataset, a `DetectionDataset`, or a dict of datasets by split.
+            AP is measured on the validation split, the same that `fine_tune` would use.
+        out: path of the folder to write to: the best file in `best`, "choose.json",
+            "choose.html" with the frontier of AP and milliseconds, and the runs of all
+            candidates.
+        target: string, a format such as "litert", to compare all its precisions, or a
+            target such as "coral". Its files must run on this machine, because they are
+            measured here.
+        max_ms: float above 0, the most milliseconds for one image, from its file to its
+            boxes, on this machine; None for no limit.
+        max_mb: float above 0, the most megabytes (10^6 bytes) of the file; None for no
+            limit.
+        models: sequence of strings, the presets to compare.
+        sizes: sequence of input sizes in pixels. An int is the longest side, and the
+            input has the shape of the images. `(height, width)` is both sides, and
+            `(256,)` a square.
+        precisions: sequence of strings, the precisions of the format to compare; None
+            for all.
+        eta: int, 2 or more: one in `eta` candidates goes on to the next rung, which is
+            `eta` times as long.
+        rungs: int, number of rungs. None is as many as it takes to leave one candidate,
+            but at most three. With 1, every candidate is trained to the end: an
+            exhaustive search.
+        timed_images: int, number of images to time each file with, after three images
+            to warm up.
         threads: int, threads of the runtime; None for its own choice.
         resume: bool, whether to continue the search in `out`: what was measured and
-            trained there stays. Where there is none yet, it begins.
-        overwrite: bool, whether to remove the search that is in `out`; what else lies
-            there stays.
+            trained there is kept. If there is no search yet, a new one begins.
+        overwrite: bool, whether to remove an earlier search in `out`. Other files in
+            the folder are kept.
         **fields: fields of `RunConfiguration` for all trainings, such as `steps=1400`.
 
     Returns:
-        `SearchResult`: the file, its numbers, and those of all others.
+        `SearchResult`: the best file and its numbers, and the numbers of all others.
 
     Raises:
-        ValueError, TypeError: If an argument cannot be right, or no file is within the
-            limits; the message names the fastest and the smallest file. A candidate
-            whose export or training fails is left out, with the reason in the result;
-            if it was the last one, that is an error.
+        ValueError, TypeError: If an argument is invalid, or no file is within the
+            limits; then the message names the fastest and the smallest file. A
+            candidate whose export or training fails is left out, and the result has the
+            reason.
         FileExistsError: If `out` is not empty.
-        RuntimeError: If the search that is to continue was made with other data or
-            settings, or another process writes to `out`.
+        RuntimeError: If the search to continue was made with other data or settings, if
+            another process writes to `out`, or if all candidates failed.
 
     Example:
         >>> choose("cells", "chosen/cells", max_ms=30, image_size=256)
@@ -252,7 +259,7 @@ def _check_sizes(sizes):
 
 @dataclasses.dataclass(frozen=True)
 class _Plan:
-    """What is searched, and by which rules; checked when it is made."""
+    """The settings of a search, checked on construction."""
 
     target: str
     max_ms: float | None
@@ -279,7 +286,7 @@ class _Plan:
         self.files()
 
     def files(self) -> list[Candidate]:
-        """The files of the target that are to be compared, one for each precision."""
+        """Returns the files of the target to compare, one for each precision."""
         every = [x for x in candidates() if self.target in (x.format, x.name)]
         if self.precisions is None:
             return every
@@ -299,18 +306,18 @@ def _precision_of(file):
 
 
 def _is_exact(file):
-    """Whether AP of a file is that of the live model: it need not be written."""
+    """Returns whether a file has the AP of the Keras model, so it can be assumed."""
     return _precision_of(file) in _EXACT and not file.needs_calibration
 
 
 class _RungEnd(Exception):
-    """A training has come to the end of a rung."""
+    """Raised when a training has come to the end of a rung."""
 
 
 class _StopAtEpoch(keras.callbacks.Callback):
-    """Stops a run as if it had been killed, once the checkpoint of an epoch is there.
+    """Stops a run before an epoch as if it had been killed, after its checkpoint.
 
-    `stop_training` would end the run for good.
+    `stop_training` would mark the run as complete, so that it could not be resumed.
     """
 
     def __init__(self, epochs):
@@ -323,11 +330,11 @@ class _StopAtEpoch(keras.callbacks.Callback):
 
 
 class _NotHereError(InvalidValueError):
-    """The files that were asked for, of all candidates alike, do not run here."""
+    """Raised if the files of the target do not run on this machine."""
 
 
 class _Search:
-    """One search in its folder, where every finished piece of it is kept."""
+    """One search in its folder, where each finished result is stored at once."""
 
     def __init__(self, folder, splits, configuration, plan, sizes):
         self.folder, self.splits, self.plan = folder, splits, plan
@@ -339,10 +346,10 @@ class _Search:
         self.rungs: list[list[RungResult]] = []
         self.finished: list[MeasuredFile] = []
         self.pretrained: dict[str, bool] = {}  # by model: whether it has a backbone
-        self.images = None  # a folder of images to be timed on
+        self.images = None  # folder of the images for timing
         self.epochs = num_epochs(configuration, splits.train)
         if plan.rungs is not None:
-            rung_epochs(self.epochs, plan.rungs, plan.eta)  # says what is too short
+            rung_epochs(self.epochs, plan.rungs, plan.eta)  # raises if too short
         fields = configuration.to_dict()
         for name in (*SPLIT_FIELDS, *_DECIDED):
             del fields[name]
@@ -356,10 +363,10 @@ class _Search:
         }
         self.description = json.loads(json.dumps(description))
 
-    # --- What is kept in the folder.
+    # --- The state of a search in its folder.
 
     def begin(self, *, resume, overwrite):
-        """Takes over what was found, or begins anew."""
+        """Loads the results of an earlier search, or begins a new search."""
         path = self.folder / _FILE
         if path.is_file() and resume:
             self._take_over(read_to_resume(path, self.description, "search"))
@@ -370,12 +377,12 @@ class _Search:
         self._write()
 
     def _remove_earlier(self, before):
-        """Removes what a search wrote, and nothing else that lies in its folder."""
+        """Removes the files of an earlier search, and no others in its folder."""
         search = before["search"]
         names = [_folder_name(m, s) for m in search["models"] for s in search["sizes"]]
         for folder in (self.folder / _RUNS, self.folder / _FILES):
             remove_own(folder, names)
-            with contextlib.suppress(OSError):  # where it is not empty
+            with contextlib.suppress(OSError):  # the folder is not empty
                 folder.rmdir()
         remove_own(self.folder, (_BEST, _PAGE, _FILE))
 
@@ -385,7 +392,8 @@ class _Search:
             [_read_row(RungResult, row) for row in rung] for rung in before["rungs"]
         ]
         files = [_read_row(MeasuredFile, row) for row in before["files"]]
-        # What failed may have been the machine's fault, and what is gone is made again.
+        # Failed files are tried again, since the machine may have been the cause. Files
+        # that no longer exist are made again.
         self.finished = [
             one for one in files if not one.failed and (self.folder / one.path).exists()
         ]
@@ -405,7 +413,7 @@ class _Search:
     # --- The search.
 
     def run(self):
-        """Measures, trains and compares what is not done yet."""
+        """Measures, trains and compares everything that is not done yet."""
         with tempfile.TemporaryDirectory() as folder:
             self.images = write_images(
                 self.splits.validation, pathlib.Path(folder) / "images"
@@ -417,10 +425,10 @@ class _Search:
             return self._hand_over()
 
     def _measure_untrained(self):
-        """Times each file before a training, but none larger than one over a limit."""
+        """Times each file untrained, but none larger than one that is over a limit."""
         print(f"{'before training':<44}{'ms':>8}{'MB':>8}", flush=True)
         for model in self.plan.models:
-            over = {}  # by file: the size that was over a limit
+            over = {}  # from each file to the size at which it is over a limit
             for size in self.sizes:
                 if any(one.candidate == (model, size) for one in self.measured):
                     rows = [x for x in self.measured if x.candidate == (model, size)]
@@ -433,16 +441,17 @@ class _Search:
         self._leave_out_random_starts()
 
     def _measure_candidate(self, model, size, over):
-        """The files of a model at a size, with untrained weights."""
+        """Returns the measured files of a model at a size, with untrained weights."""
         keras.utils.clear_session()
         rows = {
             name: MeasuredFile(model, size, name, reason=_smaller_is_over(over[name]))
             for name in self.files
             if name in over
         }
-        # Equal numbers are stored once, as those of new batch norms are. So files are
-        # as large as those of a trained model where each has numbers of its own. Such
-        # are not made for rounding: rounded files come first, of the model as it is.
+        # Formats store equal numbers only once, and new batch norms have equal numbers.
+        # For files as large as trained ones, each batch norm gets numbers of its own.
+        # These numbers are not suited for rounding. So rounded files are exported
+        # first, from the model as it is.
         names = sorted(self.files, key=lambda name: _is_exact(self.files[name]))
         untrained, is_drawn = None, False
         with tempfile.TemporaryDirectory() as folder:
@@ -464,16 +473,16 @@ class _Search:
                     )
                 except (*_MACHINE_ERRORS, _NotHereError):
                     raise
-                except Exception as error:  # whatever its converter raises
+                except Exception as error:  # converters raise many kinds
                     rows[name] = _failed_file(model, size, name, error)
                 else:
                     rows[name] = self._numbers_of(model, size, name, path)
         return [rows[name] for name in self.files]
 
     def _untrained(self, model, size):
-        """A model as it will be trained, whose backbone need not be loaded.
+        """Returns the model that will be trained, without loading a backbone.
 
-        A detector that is loaded may bring classes and anchors of its own.
+        A detector has to be loaded: it may have classes and anchors of its own.
         """
         configuration = self.configuration.replace(model=model, image_size=size)
         if configuration.weights in ("auto", "imagenet"):
@@ -482,7 +491,7 @@ class _Search:
         return make_model(configuration, self.splits.train)
 
     def _export(self, model, file, folder, **more):
-        """Writes a file, and returns the path of what its runtime opens."""
+        """Exports a file, and returns the path that its runtime opens."""
         path = folder / file.path
         path.parent.mkdir(parents=True, exist_ok=True)
         options = dict(file.options)
@@ -499,7 +508,7 @@ class _Search:
         return file_of_export(path, report.format)
 
     def _numbers_of(self, model, size, name, path):
-        """Milliseconds and megabytes of a file, and whether they are within limits."""
+        """Measures time and size of a file, and compares them with the limits."""
         megabytes, plan = file_megabytes(path), self.plan
         row = MeasuredFile(model, size, name, megabytes=megabytes)
         if plan.max_mb is not None and megabytes > plan.max_mb:
@@ -515,7 +524,7 @@ class _Search:
         return row
 
     def _leave_out_random_starts(self):
-        """Of models with and without an ImageNet backbone only the former compete."""
+        """Excludes models without an ImageNet backbone if other models have one."""
         if self.configuration.weights != "auto":
             return
         sizes = {
@@ -542,7 +551,7 @@ class _Search:
         self._write()
 
     def _check_same_start(self, has_backbone):
-        """Raises where models of a search that goes on would now start otherwise."""
+        """Raises if models of a resumed search would now start from other weights."""
         starts = {True: "an ImageNet backbone", False: "random weights"}
         for name, had in self.pretrained.items():
             has = has_backbone.get(name, had)
@@ -567,7 +576,7 @@ class _Search:
             one = min(sized, key=lambda one: one.megabytes)
             told.append(f"the smallest is {one} with {one.megabytes:.1f} MB")
         failed = [x for x in self.measured if x.failed]
-        if failed:  # by no limit
+        if failed:  # failed files are over no limit
             told.append(f"{failed[0]} was {failed[0].reason}")
         raise InvalidValueError(
             "No file is within the limits. Received: "
@@ -577,7 +586,7 @@ class _Search:
         )
 
     def _halve(self):
-        """Successive halving; returns the candidates that were trained to the end."""
+        """Runs successive halving; returns the candidates trained to the end."""
         ranked = list(dict.fromkeys(x.candidate for x in self.measured if not x.reason))
         plan, count = self.plan, len(ranked)
         rungs = plan.rungs or num_rungs(count, plan.eta, self.epochs)
@@ -587,7 +596,7 @@ class _Search:
                 "to the end."
             )
         ends = rung_epochs(self.epochs, rungs, plan.eta)
-        # An exhaustive search evaluates as often as a search with all rungs.
+        # An exhaustive search evaluates as often as a search with the most rungs.
         often = max(self.epochs // plan.eta ** (MOST_RUNGS - 1), 1)
         evaluate_every = ends[0] if rungs > 1 else often
         for number, end in enumerate(ends):
@@ -602,7 +611,7 @@ class _Search:
                 self._costs([one.candidate for one in trained]),
                 uncertainty(end / self.epochs),
             )
-            # Behind them those that were not needed, to take the place of who fails.
+            # Candidates that did not have to be trained follow, to replace failures.
             tried = {one.candidate for one in self.rungs[number]}
             spare = [candidate for candidate in ranked if candidate not in tried]
             finalists = [trained[i].candidate for i in order]
@@ -611,7 +620,7 @@ class _Search:
         return finalists
 
     def _costs(self, ranked):
-        """Milliseconds of each candidate, of the same kind of file if all have one."""
+        """Returns each candidate's milliseconds, for a kind of file that all have."""
         times = [
             {one.file: one.median_ms for one in self._fitting(candidate)}
             for candidate in ranked
@@ -620,9 +629,9 @@ class _Search:
         return [max(found[name] for name in shared or found) for found in times]
 
     def _train_rung(self, number, ranked, count, end, evaluate_every):
-        """Trains so many candidates to an epoch, and returns what they reached.
+        """Trains `count` candidates up to an epoch, and returns their results.
 
-        The next in rank takes the place of one that fails.
+        A candidate that fails is replaced by the next one in rank.
         """
         rung = self.rungs[number]
         reached = []
@@ -648,7 +657,7 @@ class _Search:
         return reached
 
     def _train_candidate(self, candidate, end, evaluate_every):
-        """Trains a candidate to an epoch, from where it stopped; or says why not."""
+        """Continues the training of a candidate up to an epoch; records a failure."""
         keras.utils.clear_session()
         began, log = _cpu_seconds(), RunFolder(self._run_folder(candidate)).log
         ap = median_ms = None
@@ -659,7 +668,7 @@ class _Search:
             ap, median_ms = self._ap_at_rung(candidate, rows)
         except _MACHINE_ERRORS:
             raise
-        except Exception as error:  # one that fails must not lose the others
+        except Exception as error:  # the other candidates must not be lost
             rows, reason = read_rows(log), reason_of(error)
         return RungResult(
             *candidate,
@@ -672,7 +681,7 @@ class _Search:
         )
 
     def _fit(self, candidate, end, evaluate_every):
-        """The run of a candidate, stopped at an epoch."""
+        """Trains a candidate in its run up to an epoch."""
         model, size = candidate
         datasets = {"train": self.splits.train, "val": self.splits.validation}
         fields = {**self.fields, "model": model, "image_size": size}
@@ -689,10 +698,11 @@ class _Search:
             )
 
     def _ap_at_rung(self, candidate, rows):
-        """AP of the best file that a candidate could hand over, and its time.
+        """Returns the AP of a candidate's best file, and this file's milliseconds.
 
-        A file that rounds nothing has that of the live model, but for its suppression:
-        where another candidate is judged by a file, so are all.
+        A file without rounding has the AP of the Keras model, except for differences in
+        its suppression. But if any candidate has only rounded files, then all are
+        judged by the AP of a file.
         """
         files = self._fitting(candidate)
         exact = [one for one in files if _is_exact(self.files[one.file])]
@@ -712,7 +722,7 @@ class _Search:
                     found.append((self._ap_of(path), one.median_ms))
                 except _MACHINE_ERRORS:
                     raise
-                except Exception as error:  # another file may be right
+                except Exception as error:  # other files may succeed
                     errors.append(error)
         if not found:
             raise errors[0]
@@ -724,7 +734,7 @@ class _Search:
         return exact == {one.candidate for one in fitting}
 
     def _fitting(self, candidate):
-        """The measured files of a candidate that are within the limits."""
+        """Returns the measured files of a candidate that are within the limits."""
         return [x for x in self.measured if x.candidate == candidate and not x.reason]
 
     def _run_folder(self, candidate):
@@ -734,13 +744,13 @@ class _Search:
         return self.folder / _FILES / _folder_name(*candidate)
 
     def _ap_of(self, path, dataset=None):
-        """COCO's AP of a file, in its own runtime."""
+        """Returns COCO's AP of a file, in its own runtime."""
         detector = ExportedDetector(open_runtime(path))
         dataset = self.splits.validation if dataset is None else dataset
         return float(evaluate(detector, dataset, verbose=False)["AP"])
 
     def _measure_finished(self, finalists):
-        """Exports, times and evaluates the files of what was trained to the end."""
+        """Exports, times and evaluates the files of the finalists."""
         for candidate in finalists:
             todo = [
                 one
@@ -758,7 +768,7 @@ class _Search:
                 self._write()
 
     def _measure_trained(self, model, one):
-        """The numbers of a file, once more and with AP, or why it has none."""
+        """Measures a trained file again, with AP; or returns why that failed."""
         file, folder = self.files[one.file], self._files_folder(one.candidate)
         try:
             path = self._export(model, file, folder)
@@ -767,13 +777,13 @@ class _Search:
             return dataclasses.replace(row, ap=self._ap_of(path), path=opened)
         except _MACHINE_ERRORS:
             raise
-        except Exception as error:  # whatever its converter raises
+        except Exception as error:  # converters raise many kinds
             return _failed_file(*one.candidate, one.file, error)
 
     def _hand_over(self):
-        """Puts the best file in its place, and writes all that was found."""
-        # Times of a file differ a little from one process to the next: what was within
-        # the limits before the training, and is over one now, comes last.
+        """Copies the best file to its folder, and writes the results."""
+        # Times differ a little between processes. A file that was within the limits
+        # before the training, and is over a limit now, is ranked last.
         found = [one for one in self.finished if one.ap is not None]
         if not found:
             one = self.finished[0]
@@ -810,7 +820,7 @@ def _folder_name(model, size):
 
 
 def _size_of(size, train):
-    """Height and width of an input, of which the longest side may be given alone."""
+    """Returns `(height, width)` of an input; `size` may be its longest side only."""
     if isinstance(size, (tuple, list)):
         return tuple(size) if len(size) == 2 else tuple(size) * 2
     return input_size_of_side(train.records, size)
@@ -826,14 +836,14 @@ def _failed_file(model, size, name, error):
 
 
 def _rung_line(one):
-    """What a candidate reached in a rung, in one line."""
+    """Returns the result of a candidate in a rung, as one line."""
     reached = f"failed: {one.reason}" if one.reason else f"AP {one.ap:.3f}"
     spent = in_words(one.cpu_seconds)
     return f"{name_of(*one.candidate):<36}{reached}  ({spent} of processor time)"
 
 
 def _measured_line(one):
-    """What was measured of a file, in one line."""
+    """Returns the measurements of a file, as one line."""
     numbers = (one.median_ms, one.megabytes)
     texts = ("-" if x is None else f"{x:.1f}" for x in numbers)
     cells = "".join(f"{text:>8}" for text in texts)
@@ -841,12 +851,12 @@ def _measured_line(one):
 
 
 def _cpu_seconds():
-    """Processor time of this process and of those that it started and that ended."""
+    """Returns the CPU seconds of this process and of its child processes that ended."""
     return sum(os.times()[:4])
 
 
 def _to_rows(found):
-    """Dataclasses in lists, perhaps nested, as JSON has them."""
+    """Converts lists of dataclasses, which may be nested, to dicts for JSON."""
     return [
         _to_rows(x) if isinstance(x, list) else dataclasses.asdict(x) for x in found
     ]

@@ -1,4 +1,4 @@
-"""`effdet-keras choose`: the best model, size and precision within limits."""
+"""`effdet-keras choose`: finds the best model, size and precision within limits."""
 
 from __future__ import annotations
 
@@ -99,7 +99,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def _size(text):
-    """A number of pixels, or the two of "192x256"."""
+    """Parses a number of pixels, or the two numbers of "192x256"."""
     numbers = tuple(map(int, text.split("x")))
     return numbers[0] if len(numbers) == 1 else numbers
 
@@ -123,7 +123,7 @@ def run(
     settings: Sequence[str] = (),
     **fields: Any,
 ) -> None:
-    """Prints what was found, and where the file is."""
+    """Runs a search, and prints its result and the path of the file."""
     keras.require("`effdet-keras choose`")
     from effdet_keras.extras.choose.choose import MODELS, SIZES, choose
     from effdet_keras.runs.configuration import parse_settings

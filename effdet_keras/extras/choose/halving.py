@@ -1,10 +1,10 @@
-"""Successive halving: train all a little, the better ones longer, the best to the end.
+"""Successive halving: trains all candidates briefly, and the better ones for longer.
 
 Jamieson and Talwalkar, 2016, "Non-stochastic Best Arm Identification and Hyperparameter
-Optimization" (https://arxiv.org/abs/1502.07943): what is worse than most after a short
-training is rarely the best after a long one, so that most of the time goes to few
-candidates. The shortest training is a ninth of the whole one at `eta=3`: of less the
-learning rate has just been warmed up, and AP says little.
+Optimization" (https://arxiv.org/abs/1502.07943): a candidate that is worse than most
+after a short training is rarely the best after a long one. So most of the time is spent
+on few candidates. With `eta=3`, the shortest training is a ninth of the whole one. In
+less time the learning rate has only just been warmed up, and AP says little.
 """
 
 from __future__ import annotations
@@ -16,14 +16,18 @@ from effdet_keras._internal.number_ranges import check_whole_number
 from effdet_keras.errors import InvalidValueError
 
 MOST_RUNGS = 3
-_UNCERTAIN = 0.1  # AP, at the begin of a training: see benchmarks/RESULTS.md
+_UNCERTAIN = 0.1  # AP, at the start of a training: see benchmarks/RESULTS.md
 
 
 def num_rungs(num_candidates: int, eta: int, epochs: int) -> int:
-    """The rungs that so many candidates need: as many as leave one, three at most.
+    """Returns the number of rungs that leave one candidate, but at most three.
 
-    Fewer where the training has too few epochs for these.
+    There are fewer rungs if the training has too few epochs for these.
 
+    Args:
+        num_candidates: int, number of candidates in the first rung.
+        eta: int, one in `eta` candidates goes on to the next rung.
+        epochs: int, epochs of the whole training.
     Example:
         >>> [num_rungs(count, eta=3, epochs=20) for count in (1, 2, 3, 4, 9, 40)]
         [1, 2, 2, 3, 3, 3]
@@ -41,15 +45,15 @@ def num_rungs(num_candidates: int, eta: int, epochs: int) -> int:
 
 
 def rung_epochs(epochs: int, rungs: int, eta: int) -> list[int]:
-    """The epoch at which each rung ends, the last of them `epochs`.
+    """Returns the epoch at which each rung ends; the last one is `epochs`.
 
-    All but the last are multiples of the first, so that an evaluation each so many
-    epochs is there at the end of every rung.
+    All but the last are multiples of the first. So if evaluations are that many epochs
+    apart, there is one at the end of every rung.
 
     Args:
-        epochs: int, those of the whole training.
-        rungs: int, how many rungs there are.
-        eta: int, how many times as long the next rung is.
+        epochs: int, epochs of the whole training.
+        rungs: int, number of rungs.
+        eta: int, how many times as long as a rung the next one is.
 
     Raises:
         ValueError: If the training has fewer epochs than the rungs need.
@@ -70,7 +74,7 @@ def rung_epochs(epochs: int, rungs: int, eta: int) -> list[int]:
 
 
 def uncertainty(share: float) -> float:
-    """By how much AP after a share of a training may mislead: less towards its end.
+    """Returns how far AP may mislead after a share of a training; less near its end.
 
     Example:
         >>> [round(uncertainty(share), 3) for share in (1 / 9, 1 / 3, 1)]
@@ -84,16 +88,18 @@ def ranking(
     costs: Sequence[float],
     margin: float = 0.0,
 ) -> list[int]:
-    """The indices, the best first; of those that are alike the most expensive.
+    """Returns the indices of candidates, the best first.
 
-    All candidates are within the limits, and among these a larger model or input is
-    the better one in the end, unless its AP says otherwise. It learns no faster: after
-    a ninth of the steps the order of AP is often another one.
+    Among candidates with similar AP, the most expensive one comes first. All candidates
+    are within the limits, and a larger model or input is better in the end, unless its
+    AP says otherwise. It does not learn faster: after a ninth of the steps, the order
+    by AP is often different.
 
     Args:
         average_precisions: floats, AP of each candidate.
         costs: floats, such as milliseconds.
-        margin: float, candidates are alike whose AP is at most so much below the best.
+        margin: float, candidates are similar if their AP is at most this much below the
+            best of the candidates not yet ranked.
 
     Example:
         >>> ranking([0.3, 0.5, 0.1, 0.5], costs=[9, 5, 9, 6])
@@ -111,7 +117,7 @@ def ranking(
 
 
 def num_survivors(count: int, eta: int) -> int:
-    """How many of so many go on: one of `eta`, rounded up.
+    """Returns how many of `count` candidates go on: one in `eta`, rounded up.
 
     Example:
         >>> [num_survivors(count, eta=3) for count in (1, 3, 4, 9)]
@@ -122,7 +128,7 @@ def num_survivors(count: int, eta: int) -> int:
 
 
 def frontier(points: Sequence[tuple[float, float]]) -> list[tuple[float, float]]:
-    """The points of which no other has a lower `x` and a `y` that is as high.
+    """Returns the points for which no other has a lower `x` and at least their `y`.
 
     Args:
         points: `(x, y)`, such as milliseconds and AP.

@@ -1,4 +1,4 @@
-"""What a search found: the files and their numbers, as text, and as a page."""
+"""The result of a search: the files and their numbers, as text and as an HTML page."""
 
 from __future__ import annotations
 
@@ -25,27 +25,28 @@ from effdet_keras.extras.report.pages import (
 )
 
 _NONE = "-"
-_LOST = 0.02  # AP that a file may lose without a word
+_LOST = 0.02  # a larger loss of AP between model and file is reported
 
 
 @dataclasses.dataclass(frozen=True)
 class MeasuredFile:
-    """One file that a model of one size can be exported to, and its numbers.
+    """One file to which a model of one size can be exported, and its measurements.
 
     Attributes:
         model: string, the preset.
-        image_size: `(height, width)` of the network's input, pixels.
+        image_size: `(height, width)` of the network's input, in pixels.
         file: string, format and precision, such as "litert-int8".
-        median_ms: float, milliseconds of one image, from its file to its boxes; None
-            where that was not measured.
-        megabytes: float, of 10^6 bytes; None where the file was not written.
-        reason: string, why the file is out of the question; "" where it is not.
-        ap: float, 0 to 1, AP of the file on the validation split; None before it was
-            trained to the end.
-        test_ap: float, the same on the test split; None for files that are not handed
-            over, or where there is no such split.
-        path: string, of what the runtime opens; "" before it was trained to the end.
-        failed: bool, whether `reason` is an error, and no limit.
+        median_ms: float, milliseconds for one image, from its file to its boxes; None
+            if it was not measured.
+        megabytes: float, size in units of 10^6 bytes; None if the file was not written.
+        reason: string, why the file was left out; "" if it was not.
+        ap: float from 0 to 1, AP of the file on the validation split; None before its
+            model was trained to the end.
+        test_ap: float, AP on the test split; None for all files but the best, and if
+            there is no test split.
+        path: string, the path that the runtime opens; "" before the model was trained
+            to the end.
+        failed: bool, whether `reason` is an error, and not a limit.
 
     Example:
         >>> one = MeasuredFile("efficientdet-lite0", (192, 256), "litert", 12.5, 13.1)
@@ -66,7 +67,7 @@ class MeasuredFile:
 
     @property
     def candidate(self) -> tuple[str, tuple[int, int]]:
-        """Model and image size: what is trained."""
+        """Model and image size, which are trained together."""
         return self.model, self.image_size
 
     def __str__(self):
@@ -75,19 +76,20 @@ class MeasuredFile:
 
 @dataclasses.dataclass(frozen=True)
 class RungResult:
-    """What a model of one size had reached at the end of a rung.
+    """The result of a model of one size at the end of a rung.
 
     Attributes:
         model, image_size: string and `(height, width)`, the candidate.
-        epochs, steps: ints, how long it was trained by then, in all; of one that failed
-            the epochs of the rung, and the steps that are in its log.
-        ap: float, 0 to 1, on the validation split: that of the best checkpoint so far,
-            or where the candidate fits as a rounded file alone, that of such a file.
-            None where it failed.
-        median_ms: float, milliseconds of the file that this AP is of; None where it
-            failed.
-        cpu_seconds: float, processor time of this rung.
-        reason: string, why its training failed; "" where it did not.
+        epochs, steps: ints, how long it was trained so far, in all rungs together. If
+            its training failed, these are the epochs of the rung, and the steps in its
+            log.
+        ap: float from 0 to 1, on the validation split: the AP of the best checkpoint so
+            far, or of a file, if any candidate is only within the limits as a rounded
+            file. None if its training failed.
+        median_ms: float, milliseconds of the file to which `ap` belongs; None if the
+            training failed.
+        cpu_seconds: float, CPU time of this rung.
+        reason: string, why the training failed; "" if it did not.
 
     Example:
         >>> one = RungResult("efficientdet-d0", (192, 256), 15, 150, 0.31, 12.5, 80.0)
@@ -106,23 +108,24 @@ class RungResult:
 
     @property
     def candidate(self) -> tuple[str, tuple[int, int]]:
-        """Model and image size: what is trained."""
+        """Model and image size, which are trained together."""
         return self.model, self.image_size
 
 
 @dataclasses.dataclass(frozen=True)
 class SearchResult:
-    """What `choose` found. `print(result)` shows it, `save` writes a page.
+    """The result of `choose`. `print(result)` shows it, `save` writes an HTML page.
 
     Attributes:
-        best: `MeasuredFile`, the one that is handed over.
-        path: `pathlib.Path` of that file, or folder.
+        best: `MeasuredFile`, the chosen file.
+        path: `pathlib.Path` of that file, or of its folder.
         run: `pathlib.Path` of the run that trained it.
-        measured: tuple of `MeasuredFile`, all that were asked for, before training.
-        rungs: tuple of tuples of `RungResult`, the shortest trainings first.
-        files: tuple of `MeasuredFile`, those that were trained to the end.
-        num_images: int, images of the validation split.
-        cpu_seconds: float, processor time of all trainings.
+        measured: tuple of `MeasuredFile`, all requested files, measured before the
+            training.
+        rungs: tuple of tuples of `RungResult`, the shortest rung first.
+        files: tuple of `MeasuredFile`, the files that were trained to the end.
+        num_images: int, number of images in the validation split.
+        cpu_seconds: float, CPU time of all trainings with their evaluations.
 
     Example:
         >>> file = MeasuredFile("efficientdet-lite0", (192, 256), "onnx", 9.0, 13.1)
@@ -144,15 +147,15 @@ class SearchResult:
 
     @property
     def cpu_seconds(self) -> float:
-        """Processor time of all trainings, with their evaluations."""
+        """CPU time of all trainings, with their evaluations."""
         return sum(one.cpu_seconds for rung in self.rungs for one in rung)
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Writes a page with the frontier and all tables, one HTML file."""
+        """Writes an HTML file with the frontier and all tables."""
         write_text(path, _page(self))
 
     def lines(self) -> list[str]:
-        """What is handed over, and on which images it was chosen, as sentences."""
+        """Returns sentences on the chosen file, and on the images that chose it."""
         best = self.best
         lines = [
             "{}: AP {:.3f}, {} ms, {} MB".format(best, best.ap, *_numbers_of(best)),
@@ -180,7 +183,7 @@ class SearchResult:
         return lines
 
     def failures(self) -> list[str]:
-        """Each training that failed and each file that could not be made, and why."""
+        """Returns a line for each failed training and file, with the reason."""
         trainings = [
             f"{name_of(*one.candidate)} failed in training, after {one.steps:,} steps: "
             f"{one.reason}"
@@ -201,7 +204,7 @@ class SearchResult:
 
 
 def name_of(model: str, image_size: tuple[int, int]) -> str:
-    """A candidate as people write it.
+    """Returns a readable name of a candidate.
 
     Example:
         >>> name_of("efficientdet-lite0", (192, 256))
@@ -219,7 +222,7 @@ def _numbers_of(one):
 
 
 def _files_table(result):
-    """The files that were trained to the end."""
+    """Returns a table of the files that were trained to the end."""
     rows = [["trained to the end", "file", "AP", "ms", "MB", ""]]
     known = [one for one in result.files if one.ap is not None]
     for one in sorted(known, key=lambda one: -one.ap):
@@ -230,7 +233,7 @@ def _files_table(result):
 
 
 def _rungs_table(result):
-    """AP of each candidate at the end of each rung that it was in."""
+    """Returns a table of the AP of each candidate at the end of each rung."""
     steps = [_steps_of(rung) for rung in result.rungs]
     rows = [["model and size", *(f"AP, {count:,} steps" for count in steps)]]
     for one in result.rungs[0]:
@@ -241,7 +244,7 @@ def _rungs_table(result):
 
 
 def _steps_of(rung):
-    """The steps by the end of a rung: of one that failed there are fewer."""
+    """Returns the steps at the end of a rung; failed candidates have fewer."""
     return max(one.steps for one in rung if not one.reason)
 
 
@@ -252,7 +255,7 @@ def _reached(one):
 
 
 def _measured_table(result):
-    """What was measured of each file before a training, and why it was left out."""
+    """Returns a table of the files before training, with reasons to leave them out."""
     rows = [["before training", "file", "ms", "MB", ""]]
     for one in result.measured:
         name = name_of(*one.candidate)
@@ -261,7 +264,7 @@ def _measured_table(result):
 
 
 def _frontier_chart(result):
-    """AP over milliseconds: a line for each rung, and one for the finished files."""
+    """Draws AP over milliseconds, with a line per rung, and one for finished files."""
     of_rungs = {f"after {_steps_of(rung):,} steps": rung for rung in result.rungs}
     measured = {**of_rungs, "files, trained to the end": result.files}
     groups = {
@@ -285,7 +288,7 @@ def _frontier_chart(result):
 
 
 def _page(result):
-    """The page of a search, one HTML file."""
+    """Returns the HTML page of a search."""
     body = concat_markup(
         element("h1", "The best model within the limits"),
         *(element("p", line) for line in result.lines()),

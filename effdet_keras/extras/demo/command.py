@@ -1,4 +1,4 @@
-"""`effdet-keras demo`."""
+"""`effdet-keras demo`: trains and evaluates a detector on a small dataset."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def run(
     seed: int = 0,
     overwrite: bool = False,
 ) -> None:
-    """Trains on blood cells, evaluates, saves it, and draws what it finds."""
+    """Trains a detector on blood cells, evaluates and saves it, and draws boxes."""
     keras.require("`effdet-keras demo`")
     from effdet_keras.extras.demo.run_demo import run_demo
 

@@ -1,4 +1,4 @@
-"""The whole way in five minutes: dataset, training, evaluation, archive, images."""
+"""A complete example: dataset, training, evaluation, archive, images."""
 
 from __future__ import annotations
 
@@ -19,24 +19,25 @@ from effdet_keras.errors import EffDetError
 from effdet_keras.extras.image_summary import ImageSummary
 from effdet_keras.model.efficientdet import EfficientDet
 
-_NUM_IMAGES = 9  # drawn at the end
+_NUM_IMAGES = 9  # number of images that are drawn at the end
 
 
 def run_demo(folder, *, num_train=None, epochs=12, seed=0, overwrite=False):
     """Trains a detector on a small dataset, evaluates, saves, reloads and draws.
 
-    Writes into `folder`: the archives (`archive/`), the files of TensorBoard
-    (`logs/`), held-out images with the ground truth on the left and what the best
-    archive finds on the right (`images/`), and the curves of the training
-    (`curves.png`).
+    It writes to `folder`: the archives (`archive/`), the files of TensorBoard
+    (`logs/`), images of the test split with the ground truth on the left and the
+    detections of the best archive on the right (`images/`), and the curves of the
+    training (`curves.png`).
 
-    The best checkpoint is chosen on a validation split; the numbers are of a test
-    split. The demo chooses nothing on that, but the default recipe was chosen by the AP
-    of the test splits of five datasets, of which this is one (docs/scorecard.md).
+    The best checkpoint is chosen on a validation split, and the metrics are those of a
+    test split. The demo itself chooses nothing on the test split. But the default
+    recipe was chosen by the AP on the test splits of five datasets, and this is one of
+    them (docs/scorecard.md).
     """
     check_whole_number("epochs", epochs, "[1, inf)")
     check_whole_number("seed", seed, SEEDS)
-    matplotlib_figure.require("The demo")  # before minutes of training
+    matplotlib_figure.require("The demo")  # raises before minutes of training
     tensorflow.require("The demo, which writes files for TensorBoard,")
     start = time.monotonic()
     folder = local_path(folder, "`folder`")
@@ -96,21 +97,21 @@ def _draw_pairs(model, dataset, folder):
     return images
 
 
-# --- Real images: Lite0, from an ImageNet backbone, finds blood cells.
+# --- Real images: Lite0 with an ImageNet backbone detects blood cells.
 
 _BLOOD_CELLS = pathlib.Path(__file__).parents[2] / "data" / "blood_cells"
-_CELLS_SIZE = (192, 256)  # not "auto", which takes twice as long
+_CELLS_SIZE = (192, 256)  # not "auto", which would take twice as long
 
 
 def read_cells(num_train=None):
-    """The datasets to train on, to choose by, and to judge by."""
+    """Returns the datasets for training, for validation and for the test."""
     splits = load_splits(_BLOOD_CELLS)
     train, valid, test = (splits[name] for name in ("train", "val", "test"))
     return train[:num_train], valid, test
 
 
 def new_model(train):
-    """Lite0 from an ImageNet backbone, or from random weights where there is none."""
+    """Returns Lite0 with an ImageNet backbone, or random weights if there is none."""
     options = {"dataset": train, "image_size": _CELLS_SIZE, "anchors": "auto"}
     try:
         model = EfficientDet.from_preset(

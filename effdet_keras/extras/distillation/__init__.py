@@ -1,4 +1,4 @@
-"""A student that learns what a teacher sees, beside what the annotations say."""
+"""Knowledge distillation: a student learns from a teacher's outputs and annotations."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ from effdet_keras.network.build import copied
 from effdet_keras.train.losses import huber_loss
 
 _NAME = "distillation_loss"  # in the logs of the student
-_TEACHER = "teacher_"  # before the names of its outputs, in the truth of a batch
+_TEACHER = "teacher_"  # prefix of the teacher's outputs in the targets of a batch
 _BATCH_SIZE = 8
-# Fields of configs without which outputs mean something else.
+# Config fields that must be equal: otherwise outputs have another meaning.
 _SHARED = """
     num_classes min_level max_level num_scales aspect_ratios anchor_scale anchor_order
     box_scales
@@ -29,12 +29,12 @@ _SHARED = """
 
 @dataclasses.dataclass
 class Distillation:
-    """The loss of a student's outputs beside a teacher's.
+    """The loss between the outputs of a student and those of its teacher.
 
-    For the classes it is quality focal loss (https://arxiv.org/abs/2006.04388, equation
-    3, beta 2) with the teacher's scores as its targets; for the boxes Huber loss of the
-    deltas, each anchor weighted by the teacher's highest score there. Both are divided
-    by the sum of these scores, and one.
+    The class loss is the quality focal loss (https://arxiv.org/abs/2006.04388, equation
+    3, beta 2), with the teacher's scores as targets. The box loss is the Huber loss of
+    the box deltas, weighted at each anchor by the teacher's highest score there. Both
+    are divided by the sum of these highest scores plus one.
     """
 
     weight: float = number(1.0, "(0, inf)")
@@ -47,11 +47,16 @@ class Distillation:
     def distillation_loss(
         self, teacher: dict[str, Any], student: dict[str, Any]
     ) -> Any:
-        """The loss, without its weight, of dicts of `class_logits` and `box_deltas`."""
+        """Returns the loss without `weight`.
+
+        Args:
+            teacher, student: dicts of `class_logits` `[B, N, C]` and `box_deltas`
+                `[B, N, 4]`.
+        """
         scores = ops.sigmoid(ops.cast(teacher["class_logits"], "float32"))
         logits = ops.cast(student["class_logits"], "float32")
         entropy = ops.binary_crossentropy(scores, logits, from_logits=True)
-        # Without the least that it can be: a student like its teacher has no loss.
+        # Subtract the minimum, so that a student equal to its teacher has no loss.
         least = ops.binary_crossentropy(scores, scores)
         gap = ops.square(ops.sigmoid(logits) - scores)
         of_class = ops.sum(gap * (entropy - least))
@@ -64,7 +69,7 @@ class Distillation:
         return (of_class + self.box_loss_weight * of_box) / normalizer
 
     def __call__(self, ground_truth: dict, outputs: dict) -> Any:
-        """The loss without its weight; None where there are no outputs of a teacher."""
+        """Returns the loss without `weight`; None if there are no teacher's outputs."""
         names = ("class_logits", "box_deltas")
         if _TEACHER + names[0] not in ground_truth:
             return None  # validation has no teacher
@@ -82,32 +87,35 @@ def distill(
     epochs: int = 1,
     **fit: Any,
 ) -> keras.callbacks.History:
-    """Trains a student on annotations and on what its teacher sees.
+    """Trains a student on annotations and on the outputs of a teacher.
 
-    The teacher may be a larger model, such as D2 for a Lite0, or the student as it was
-    with another activation (`EfficientDet.with_activation`), or before
-    `quantize_aware`. Both see the same augmented images in the student's size; so train
-    the teacher in that size, or a near one. It takes the time of the teacher's forward
-    pass more than `fit`.
+    The teacher may be a larger model, such as D2 for a Lite0. It may also be the
+    student as it was before a change: with another activation
+    (`EfficientDet.with_activation`), or before `quantize_aware`.
+
+    Both see the same augmented images in the student's size, so the teacher should be
+    trained in that size or a similar one. Each step takes longer than in `fit` by a
+    forward pass of the teacher.
 
     Args:
-        teacher: `EfficientDet`, trained. It stays as it is.
-        student: `EfficientDet` of the same classes, levels and anchors. It is trained
-            as it is compiled; without that `compile()` is called. A recipe that `fit`
-            may choose is chosen as for `fit`.
+        teacher: `EfficientDet`, trained. It is not changed.
+        student: `EfficientDet` with the same classes, levels and anchors. It is trained
+            as it is compiled; if it is not, `compile()` is called. What its recipe
+            leaves to `fit` is chosen as in `fit`.
         data: `DetectionDataset`, or batches (`tf.data.Dataset`) in the student's size.
-        weight: float above 0, of the loss beside the teacher; see `Distillation`.
-        batch_size: int, where `data` is a `DetectionDataset`.
-        epochs: int.
-        **fit: more arguments of `EfficientDet.fit`, such as `callbacks`.
+        weight: float above 0, weight of the distillation loss; see `Distillation`.
+        batch_size: int, images per batch, if `data` is a `DetectionDataset`.
+        epochs: int, number of epochs.
+        **fit: further arguments of `EfficientDet.fit`, such as `callbacks`.
 
     Returns:
         `keras.callbacks.History`; its `distillation_loss` is part of `loss`.
 
     Raises:
-        ValueError: If the two do not predict the same classes for the same anchors.
-        TypeError: If `data` is something else.
-        RuntimeError: If Keras runs on another backend than TensorFlow.
+        ValueError: If the two models do not predict the same classes for the same
+            anchors.
+        TypeError: If `data` has another type.
+        RuntimeError: If Keras does not run on TensorFlow.
 
     Example:
         >>> from effdet_keras.model.efficientdet import EfficientDet
@@ -133,7 +141,7 @@ def distill(
 
 
 def _batches_as_of_fit(student, dataset, batch_size, epochs, fit):
-    """The batches that `fit` makes of a dataset, for its arguments."""
+    """Returns the batches that `fit` would make of a dataset for its arguments."""
     position = student.position_to_resume(fit.get("initial_epoch"))
     return student.batches(
         dataset,
@@ -147,7 +155,7 @@ def _batches_as_of_fit(student, dataset, batch_size, epochs, fit):
 
 @contextlib.contextmanager
 def distillation_scope(teacher, student, batches, rule):
-    """Context in which `fit` of the batches it gives has the loss beside a teacher."""
+    """Returns a context of batches with which `fit` adds the distillation loss."""
     check_teacher(teacher, student)
     student.add_auxiliary_loss(_NAME, rule)
     try:
@@ -157,7 +165,7 @@ def distillation_scope(teacher, student, batches, rule):
 
 
 def _with_outputs(batches, teacher):
-    """The batches, with the teacher's outputs in the truth."""
+    """Returns the batches, with the teacher's outputs in their targets."""
 
     def ask(images, truth):
         outputs = teacher(tf.cast(images, tf.float32), training=False)
@@ -168,7 +176,7 @@ def _with_outputs(batches, teacher):
 
 
 def _in_size_of(student, teacher):
-    """The teacher as it is evaluated, for images of the student's size."""
+    """Returns the teacher as it is evaluated, for images of the student's size."""
     copy = copied(teacher, {"image_size": student.config.image_size})
     if teacher.quantization is not None:
         for own, value in zip(
@@ -179,7 +187,7 @@ def _in_size_of(student, teacher):
 
 
 def check_teacher(teacher: Any, student: Any) -> None:
-    """Raises an error unless outputs can be compared number by number, in batches."""
+    """Raises an error unless the outputs of both can be compared element by element."""
     require_tensorflow(
         "A teacher (`distill`) runs inside the `tf.data` pipeline",
         "Use KERAS_BACKEND=tensorflow.",

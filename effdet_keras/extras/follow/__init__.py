@@ -33,15 +33,30 @@ from effdet_keras.weights.checkpoint_files import (
 )
 
 _PAUSE = 2.0  # seconds between two looks into the folder
-_PAUSE_OF_REMOTE = 10.0  # the same at an address, where a look is several requests
+_PAUSE_OF_REMOTE = 10.0  # the same for an address, where a look needs several requests
 
 
 def follow_run(run, data, *, timeout="20m", batch_size=8, out=None):
-    """Evaluates each new checkpoint, until the run is done or nothing new comes.
+    """Evaluates each new checkpoint of a run, until the run is done or times out.
 
-    What was evaluated before, by a follower that was stopped, is not evaluated again.
-    Without a split of `data` it takes the images by which the run would choose its best
-    checkpoint.
+    Checkpoints that an earlier, stopped follower has evaluated are not evaluated again.
+
+    Args:
+        run: path or address of the run's folder.
+        data: `DatasetSource`, the dataset. If it names no split, the images are those
+            by which the run would choose its best checkpoint.
+        timeout: string, how long to wait for something new, such as "90s" or "20m".
+        batch_size: int, images per batch.
+        out: path of the folder for the results; None for a subfolder of the run. A run
+            at an address needs it.
+
+    Returns:
+        List of dicts, the metrics of each checkpoint.
+
+    Raises:
+        ValueError: If an argument is invalid, or `out` has results of another run or
+            split.
+        FileNotFoundError: If no run begins in time, or it has no checkpoint.
     """
     expected = "a duration such as '90s', '20m' or '1.5h'"
     seconds = seconds_of(timeout)
@@ -59,7 +74,7 @@ def follow_run(run, data, *, timeout="20m", batch_size=8, out=None):
         time.sleep(pause)
         _update(folder)
     split, dataset = _images(folder, data)
-    is_of_run = out is None  # in whose folder the numbers of no other run are
+    is_of_run = out is None  # the folder of a run has no results of other runs
     out = folder.followed if is_of_run else local_path(out, "`--out`")
     numbers = _Numbers(out, f"{folder.path}", split, is_of_run)
     print(
@@ -74,7 +89,7 @@ def follow_run(run, data, *, timeout="20m", batch_size=8, out=None):
         ends = time.monotonic() + seconds
         while time.monotonic() < ends and not is_done:
             _update(folder)
-            has_ended = folder.finished.is_file()  # before the last look, not after it
+            has_ended = folder.finished.is_file()  # read before the last look
             taken = checkpoints.take(copy)
             if taken is None:
                 is_done = has_ended
@@ -97,13 +112,13 @@ def follow_run(run, data, *, timeout="20m", batch_size=8, out=None):
 
 
 def _update(folder):
-    """Fetches what is new at an address; what is away for a moment comes back."""
+    """Fetches new files from an address; ignores errors, since outages may pass."""
     with contextlib.suppress(OSError):
         folder.update()
 
 
 def _images(folder, data):
-    """Name and images to evaluate on."""
+    """Returns the name of the split, and the images to evaluate on."""
     if data.split is not None:
         return data.split, data.load((data.split,))
     run = folder.read_configuration()
@@ -116,7 +131,7 @@ def _images(folder, data):
 
 
 class OneModel:
-    """Evaluates one checkpoint after the other, with a graph that is made once."""
+    """Evaluates one checkpoint after another, with a graph that is built once."""
 
     def __init__(self) -> None:
         self.model: EfficientDet | None = None
@@ -130,7 +145,7 @@ class OneModel:
         return evaluate(self.model, dataset, batch_size=batch_size, verbose=False)
 
     def take(self, path: pathlib.Path, info: dict[str, Any]) -> None:
-        """Gives `model` the weights of a checkpoint: the averages where it has any."""
+        """Loads a checkpoint into `model`, with the moving averages if it has any."""
         made_for = {name: info.get(name) for name in ("config", "class_names")}
         if self._is_plain() and made_for == self._made_for:
             self.model.load_pretrained(path, verbose=0)
@@ -139,10 +154,11 @@ class OneModel:
             self._made_for = made_for
 
     def _is_plain(self):
-        """Whether weights are all that tells one checkpoint from another.
+        """Returns whether checkpoints differ only in their weights.
 
-        Only an archive knows the graph of a TF-Hub module, and the learned ranges of
-        quantization-aware training, without which a model computes in float.
+        The graph of a TF-Hub module and the learned ranges of quantization-aware
+        training can only be loaded from an archive. Without these ranges, a model would
+        compute in float.
         """
         model = self.model
         if model is None:
@@ -151,7 +167,7 @@ class OneModel:
 
 
 class _Numbers:
-    """What checkpoints came to: lines of JSON, TensorBoard, and the best of them."""
+    """The results of checkpoints: JSON lines, TensorBoard, and the best checkpoint."""
 
     def __init__(
         self, out: pathlib.Path, run: str, split: str, is_of_run: bool
@@ -177,11 +193,11 @@ class _Numbers:
 
     @property
     def best(self) -> dict[str, Any]:
-        """The row with the highest AP, of several the first."""
+        """The row with the highest AP; the first one of equal rows."""
         return max(self.rows, key=lambda row: row["AP"])
 
     def add(self, name, info, coco, seconds, file):
-        """Says, writes and keeps what one checkpoint came to."""
+        """Prints and writes the results of a checkpoint, and keeps it if it is best."""
         row = {
             **self._of,
             "checkpoint": name,
@@ -195,7 +211,7 @@ class _Numbers:
         if is_best:
             copy_archive(file, self.best_file)
         write_text(self.path, "".join(json.dumps(x) + "\n" for x in self.rows))
-        if self._board is not None:  # whose first epoch is 0, as in `fit`
+        if self._board is not None:  # as in `fit`, its first epoch is 0
             known = {f"coco/{n}": value for n, value in coco.items() if value >= 0}
             self._board.scalars(known, step=max(info["epoch"] - 1, 0))
         step = (info.get("training_position") or {}).get("step")  # within an epoch
@@ -207,16 +223,17 @@ class _Numbers:
         )
 
 
-# --- The checkpoints that a training writes, taken one by one from another process.
+# --- The checkpoints of a training, read one by one from another process.
 
 _BEST_PREFIX = BEST_FILE.removesuffix("keras")  # best.keras, best.previous.keras
 
 
 class NewCheckpoints:
-    """Takes copies of checkpoints, so that a training may replace what is read.
+    """Copies new checkpoints, so that the training may replace the files meanwhile.
 
-    `last.keras` counts each time that it is replaced; so does any other checkpoint but
-    those that are kept because they were the best, which were the last before.
+    `last.keras` counts as new each time that it is replaced, and so does any other
+    checkpoint. The exception are the files that are kept because they were the best:
+    each of them was `last.keras` before.
     """
 
     def __init__(self, folder: str | os.PathLike, done: set[tuple] = frozenset()):
@@ -224,9 +241,9 @@ class NewCheckpoints:
         self._done = set(done)
 
     def take(self, copy: str | os.PathLike) -> tuple[str, dict[str, Any]] | None:
-        """Copies the oldest checkpoint that is new."""
+        """Copies the oldest new checkpoint; returns its name and info, or None."""
         for _, path in sorted(self._new_files()):
-            with contextlib.suppress(InvalidValueError, OSError):  # it may be gone
+            with contextlib.suppress(InvalidValueError, OSError):  # may be gone already
                 shutil.copyfile(path, copy)
                 info = read_entry(copy, True)
                 if moment_of(info) not in self._done:
@@ -235,11 +252,11 @@ class NewCheckpoints:
         return None
 
     def _new_files(self):
-        """Each with its moment; some may not be whole yet."""
+        """Yields the moment and path of each new file; some may be incomplete."""
         for path in self.folder.glob("*.keras"):
             if path.name.startswith((".", _BEST_PREFIX)) or path.name == PREVIOUS_FILE:
                 continue
-            if EARLIER_FILE.fullmatch(path.name):  # of the training before
+            if EARLIER_FILE.fullmatch(path.name):  # of an earlier training
                 continue
             with contextlib.suppress(InvalidValueError, OSError):
                 moment = moment_of(read_entry(path))
@@ -248,5 +265,5 @@ class NewCheckpoints:
 
 
 def moment_of(info: dict[str, Any]) -> tuple[int, str]:
-    """When a checkpoint was written: copies of one file share it."""
+    """Returns when a checkpoint was written; all copies of a file have the same."""
     return info.get("epoch", 0), info.get("created", "")

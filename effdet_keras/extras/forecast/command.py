@@ -1,4 +1,4 @@
-"""`effdet-keras forecast`: what more images would gain."""
+"""`effdet-keras forecast`: predicts what more images would gain."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ def run(
     settings: Sequence[str] = (),
     **fields: Any,
 ) -> None:
-    """Prints what more images would gain."""
+    """Runs a forecast, and prints what more images would gain."""
     keras.require("`effdet-keras forecast`")
     from effdet_keras.extras.forecast.run_forecast import forecast
     from effdet_keras.runs.configuration import parse_settings

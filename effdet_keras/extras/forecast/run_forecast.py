@@ -1,4 +1,4 @@
-"""`forecast`: trains on parts of a dataset, and says what more images would gain."""
+"""`forecast`: trains on parts of a dataset, and predicts the gain of more images."""
 
 from __future__ import annotations
 
@@ -59,21 +59,21 @@ from effdet_keras.runs.run_folder import (
 FEWEST_IMAGES = 40
 PERCENTS = (12, 25, 50)
 _FILE, _PAGE = "forecast.json", "forecast.html"
-# Of the time for all each training gets this share, or less where there are more.
+# The share of the whole time for each training; less if there are more than four.
 _SHARE = 0.25
-_FALL = 0.03  # AP: less is chance
-_WORTH = 0.02  # AP: what is expected to gain less is not worth many annotations
+_FALL = 0.03  # AP: a smaller fall is chance
+_WORTH = 0.02  # AP: a smaller gain does not justify many annotations
 
 
 @dataclasses.dataclass(frozen=True)
 class Measurement:
-    """What one training reached.
+    """The result of one training.
 
     Attributes:
-        percent: int, the part of the training images.
-        num_images: int, how many these are.
+        percent: int, the percentage of the training images.
+        num_images: int, the number of these images.
         numbers: dict from name to float: `AP`, and `AP/<class>` for each class.
-        seconds: float, how long it took.
+        seconds: float, the duration of the training.
 
     Example:
         >>> Measurement(25, 50, {"AP": 0.4, "AP/cat": 0.4}, 90.0).num_images
@@ -88,15 +88,16 @@ class Measurement:
 
 @dataclasses.dataclass(frozen=True)
 class Forecast:
-    """What `forecast` found out. `print(forecast)` shows it, `save` writes a page.
+    """The result of `forecast`. `print(forecast)` shows it, `save` writes a page.
 
     Attributes:
-        num_images: int, all training images.
+        num_images: int, number of all training images.
         class_names: tuple of str.
-        num_boxes: tuple of int, the boxes of each class in these images.
-        num_objects: tuple of int, those of the images on which AP was measured.
-        split: str, the split of these.
-        measurements: tuple of `Measurement`, by number of images.
+        num_boxes: tuple of int, number of boxes of each class in the training images.
+        num_objects: tuple of int, number of objects of each class in the images on
+            which AP was measured.
+        split: str, the name of the split of these images.
+        measurements: tuple of `Measurement`, in order of the number of images.
 
     Example:
         >>> parts = [Measurement(25, 50, {"AP": 0.4}, 9.0)]
@@ -119,10 +120,10 @@ class Forecast:
     measurements: tuple[Measurement, ...]
 
     def curve(self, class_name: str | None = None) -> LearningCurve | None:
-        """The learning curve of AP, or of a class; None where AP is not known.
+        """Returns the learning curve of AP, or of one class; None if AP is unknown.
 
-        AP of a class is not known where the images on which it is measured have no
-        object of it.
+        The AP of a class is unknown if the images on which it is measured have no
+        object of this class. A curve needs AP for two different numbers of images.
         """
         name, num_objects = "AP", sum(self.num_objects)
         if class_name is not None:
@@ -135,7 +136,7 @@ class Forecast:
         return LearningCurve(numbers, [m.numbers[name] for m in known], num_objects)
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Writes a page with the charts, one HTML file."""
+        """Writes an HTML file with the charts."""
         write_text(path, _page_of(self))
 
     def __str__(self):
@@ -152,35 +153,37 @@ def forecast(
     overwrite: bool = False,
     **fields: Any,
 ) -> Forecast:
-    """Trains on parts of a dataset, and says what more images would gain.
+    """Trains on parts of a dataset, and predicts what more images would gain.
 
-    The parts are nested, keep recordings whole and have each class, and the images on
-    which AP is measured are the same for all: those of the test split, or of the
-    validation split. Image size and anchors are fitted once, to all images. A power law
-    through the AP of the parts says what all images reach, and twice as many.
+    The parts are nested, keep recordings whole, and contain each class. AP is measured
+    on the same images for all parts: the test split, or else the validation split.
+    Image size and anchors are fitted once, to all images. A power law through the AP of
+    the parts predicts the AP of all images, and of twice as many.
 
     Args:
-        data: path of the dataset, or a `DetectionDataset`, or a dict of them by split.
-        out: folder to write to: each training in a folder of its own, "forecast.json"
-            with what was measured, and "forecast.html" with the charts.
-        percents: ints from 1 to 100, the parts to train on.
-        time_budget: string, the time for all trainings, such as "40m": each part gets a
-            quarter, or less of more than three parts, and if as much is left all images
-            are trained on as well. None trains each as long as `fine_tune` does.
-        resume: bool, whether to go on in `out`: what was measured stays.
-        overwrite: bool, whether to begin anew in `out`.
+        data: path of the dataset, a `DetectionDataset`, or a dict of datasets by split.
+        out: path of the folder to write to: a subfolder for each training,
+            "forecast.json" with the measurements, and "forecast.html" with the charts.
+        percents: ints from 1 to 100, the parts to train on, two or more.
+        time_budget: string, the time for all trainings, such as "40m". Each part gets a
+            quarter, or less if there are more than three parts. If enough time is left,
+            the model is also trained on all images. None trains each part as long as
+            `fine_tune` would.
+        resume: bool, whether to continue the forecast in `out` and keep what was
+            measured.
+        overwrite: bool, whether to replace an earlier forecast in `out`.
         **fields: fields of `RunConfiguration`, such as `model` or `steps`.
 
     Returns:
         `Forecast`.
 
     Raises:
-        ValueError: If there are fewer than 40 images, a percentage is no part, or a
-            field is wrong.
-        FileExistsError: If `out` has a forecast, and neither `resume` nor `overwrite`
-            is given.
-        RuntimeError: If `out` has a forecast of other data or fields, or another
-            process writes to it.
+        ValueError: If there are fewer than 40 images, if `percents` are not two or more
+            percentages, if no evaluated image has a box, or if a field is invalid.
+        FileExistsError: If `out` has a forecast or other files, and neither `resume`
+            nor `overwrite` is given.
+        RuntimeError: If the forecast to resume was made with other data or fields, or
+            another process writes to `out`.
 
     Example:
         >>> from effdet_keras.data import from_arrays
@@ -214,7 +217,7 @@ def forecast(
     if datasets is None:
         fields["data"] = os.fspath(data)
     configuration = RunConfiguration(**fields)
-    configuration.replace(time_budget=time_budget)  # says what contradicts
+    configuration.replace(time_budget=time_budget)  # raises if fields contradict it
     splits = choose_splits(configuration, datasets)
     _check_number(splits)
     return _Trainings(folder, splits, configuration).run(
@@ -231,7 +234,7 @@ def _checked(percents):
 
 
 def _check_number(splits):
-    """Raises where a part of the images would be a handful, or nothing is measured."""
+    """Raises if there are too few images, or if AP cannot be measured."""
     number = len(splits.train) + len(splits.validation)
     if number < FEWEST_IMAGES:
         raise InvalidValueError(
@@ -249,7 +252,7 @@ def _check_number(splits):
 
 
 class _Trainings:
-    """The trainings of one forecast, and what they reached, in its folder."""
+    """The trainings of one forecast, and their results, in its folder."""
 
     def __init__(self, folder, splits: Splits, configuration: RunConfiguration):
         self.folder, self.splits = pathlib.Path(folder), splits
@@ -266,7 +269,7 @@ class _Trainings:
         }
 
     def run(self, percents, time_budget, *, resume, overwrite):
-        """Trains what is not measured, and returns the forecast."""
+        """Runs the trainings that are not measured yet, and returns the forecast."""
         self.description["time_budget"] = time_budget
         with only_writer(self.folder, "forecast"):
             self._begin(resume=resume, overwrite=overwrite)
@@ -276,12 +279,12 @@ class _Trainings:
         subsets = nested_subsets(self.splits.train, percents, self.grouping, self.seed)
         budget = None if time_budget is None else seconds_of(time_budget)
         share = None
-        if budget is not None:  # all images are trained on as well
+        if budget is not None:  # a training on all images needs its share, too
             share = min(budget * _SHARE, budget / len({*percents, 100}))
         for percent, subset in subsets.items():
             self._measure(percent, subset, share)
         if budget is not None and 100 not in percents:
-            # Of those that were measured before it was resumed, too.
+            # This includes the time of trainings from before a resumption.
             left = budget - sum(m.seconds for m in self.measurements)
             if left >= 0.9 * share:
                 self._measure(100, self.splits.train, min(left, share))
@@ -306,7 +309,7 @@ class _Trainings:
         )
 
     def _begin(self, *, resume, overwrite):
-        """Takes over what was measured, or begins anew."""
+        """Loads earlier measurements, or begins a new forecast."""
         path = self.folder / _FILE
         if path.is_file() and resume:
             before = read_to_resume(path, self.description, "forecast")
@@ -323,7 +326,7 @@ class _Trainings:
         write_text(self.folder / _FILE, json.dumps(content, indent=1) + "\n")
 
     def _measure(self, percent, subset, seconds):
-        """Trains on a part, unless that was done."""
+        """Trains on a part, unless it is measured already."""
         if any(m.percent == percent for m in self.measurements):
             return
         if not any(len(record.labels) for record in subset.records):
@@ -358,9 +361,9 @@ class _Trainings:
 
 
 def _fields_of_runs(configuration, train):
-    """The fields of each training: size and anchors are those that fit all images."""
+    """Returns the fields of all trainings, with size and anchors for all images."""
     fields = configuration.to_dict()
-    for name in SPLIT_FIELDS:  # chosen once, for all trainings
+    for name in SPLIT_FIELDS:  # the splits are chosen once, for all trainings
         del fields[name]
     if fields["verbose"] == "auto":
         fields["verbose"] = 0
@@ -390,12 +393,13 @@ def nested_subsets(
     grouping: ImageGroups,
     seed: int,
 ) -> dict[int, DetectionDataset]:
-    """Parts of a dataset, each a part of the next larger one.
+    """Returns parts of a dataset, each one a subset of the next larger one.
 
     Args:
-        train: `DetectionDataset`.
-        percents: ints, the sizes of the parts.
-        grouping: which images belong together: they are in a part, or are not.
+        train: `DetectionDataset`, the training images.
+        percents: ints, the sizes of the parts, in percent of the images.
+        grouping: `ImageGroups`, the images that belong together. A group is either
+            completely in a part, or not at all.
         seed: int. The same seed gives the same parts.
 
     Returns:
@@ -413,11 +417,11 @@ def nested_subsets(
     return dict(sorted(parts.items()))
 
 
-# --- The forecast as text, and as a page.
+# --- The forecast as text and as an HTML page.
 
 
 def _rows_of(forecast, class_name=None):
-    """Percent or words, number of images and AP of each point, measured or expected."""
+    """Returns label, number of images, AP and interval of each point of a curve."""
     name = "AP" if class_name is None else f"AP/{class_name}"
     rows = [
         (f"{m.percent} %", m.num_images, m.numbers[name], None)
@@ -443,7 +447,7 @@ def _in_words(value, expected):
 
 
 def _table_of(forecast):
-    """Lists of cells: the names of the columns, then the points of AP."""
+    """Returns table rows: the column names, then the points of AP."""
     rows = [
         [words, f"{number:,}", _in_words(value, expected)]
         for words, number, value, expected in _rows_of(forecast)
@@ -452,7 +456,7 @@ def _table_of(forecast):
 
 
 def _class_table(forecast):
-    """The same of classes: boxes, AP of the largest part, and what is expected."""
+    """Returns table rows by class: boxes, AP of the largest part, and forecasts."""
     rows = [["class", "boxes", "largest part", "all", "twice as many"]]
     for name, boxes in zip(forecast.class_names, forecast.num_boxes):
         found = {words: _in_words(v, e) for words, _, v, e in _rows_of(forecast, name)}
@@ -463,7 +467,7 @@ def _class_table(forecast):
 
 
 def _advice(forecast):
-    """Sentences on whether more images are worth it, and of which class."""
+    """Returns sentences on whether more images pay off, and of which class."""
     rows = {
         words: (value, expected) for words, _, value, expected in _rows_of(forecast)
     }
@@ -495,7 +499,7 @@ def _advice(forecast):
 
 
 def _doubts(forecast):
-    """A sentence where AP fell with more images, which no learning curve does."""
+    """Yields a sentence if AP fell with more images, as no learning curve does."""
     aps = [(m.num_images, m.numbers["AP"]) for m in forecast.measurements]
     known = [(number, ap) for number, ap in aps if ap >= 0]
     for (fewer, before), (more, after) in itertools.pairwise(known):
@@ -523,7 +527,7 @@ def _lines_of(forecast):
 
 
 def _chart_of(forecast, title, class_names):
-    """A chart of measurements and of what is expected, over the number of images."""
+    """Draws measured and predicted AP over the number of images."""
     lines, legend = [], []
     for class_name in class_names[:MAX_LINES]:
         rows = _rows_of(forecast, class_name)
@@ -548,7 +552,7 @@ def _chart_of(forecast, title, class_names):
 
 
 def _page_of(forecast):
-    """The page of a forecast, one HTML file."""
+    """Returns the HTML page of a forecast."""
     parts = [element("h1", "What more images would gain")]
     parts += [element("p", sentence) for sentence in _advice(forecast)]
     charts = [_chart_of(forecast, "AP over the number of images", [None])]

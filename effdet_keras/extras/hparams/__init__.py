@@ -1,7 +1,7 @@
-"""google/automl's hyper-parameters (`--hparams`), as fields of a run.
+"""Converts google/automl's hyper-parameters (`--hparams`) to fields of a run.
 
-docs/migrating_from_automl.md has the table of them, of which this is the code: a test
-holds both together.
+docs/migrating_from_automl.md has a table of the conversion. A test checks that this
+code and the table agree.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ from effdet_keras._internal.yaml_text import read_yaml
 from effdet_keras.errors import InvalidValueError, check_argument, hint, require
 from effdet_keras.train.schedules import REFERENCE_BATCH_SIZE
 
-_RATE = 0.08  # their default, for a batch of 64
+_RATE = 0.08  # google/automl's default, for a batch of 64
 
-# What has another name here, by the field that it goes to.
+# Hyper-parameters that only have another name here, and the field of each.
 _RUN_FIELDS = {
     "name": "model",
     "label_map": "class_names",
@@ -70,21 +70,22 @@ _SCHEDULE_FIELDS = (
     "second_lr_drop_epoch",
     "poly_lr_power",
 )
-# What has fields of other values: see the methods of `_Reading`.
+# Hyper-parameters whose values are converted: see the methods of `_Reading`.
 _CONVERTED = """
     image_size optimizer momentum learning_rate clip_gradients_norm moving_average_decay
     mixed_precision loss_scale fpn_name skip_crowd_during_training is_training_bn
     scale_range verbose fpn_weight_method strategy input_rand_hflip jitter_min
     jitter_max target_size autoaugment_policy grid_mask
 """.split()
-# A mapping from methods to their options, which their trainer reads, though it is not
-# among the defaults. Their methods are "prune" and "quantize" (tf2/tfmot.py).
+# A mapping from methods to their options. google/automl's trainer reads it, although it
+# is not among the defaults. The methods are "prune" and "quantize" (tf2/tfmot.py).
 _OPTIMIZATIONS = "model_optimizations"
-# Those whose value is a mapping: an empty one asks for nothing.
+# Hyper-parameters whose value is a mapping. An empty mapping requests nothing.
 _MAPPINGS = ("nms_configs", "backbone_config", "fpn_config", _OPTIMIZATIONS)
-# Those of the next that change the network, and with it what is trained.
+# Those of `_NO_PLACE` that change the network, and therefore the training.
 _TRAINING_FIELDS = ("backbone_config", "fpn_config")
-# What has no place in a run: their default, and why. The default is not told.
+# Hyper-parameters without an equivalent: google/automl's default, and the reason. There
+# is no note if the value is the default.
 _NO_PLACE = {
     "num_classes": (None, "the classes are those of the dataset, or `class_names`"),
     "backbone_config": (None, "the blocks follow from `backbone`"),
@@ -106,10 +107,13 @@ _NO_PLACE = {
 
 @dataclasses.dataclass(frozen=True)
 class HparamsReading:
-    """What hyper-parameters of google/automl mean here.
+    """The fields of a run for hyper-parameters of google/automl.
 
-    `unsupported` are notes of what is asked for, would change the training, and is not
-    done.
+    Attributes:
+        fields: dict of fields of `RunConfiguration`.
+        notes: tuple of strings, on hyper-parameters without an equivalent.
+        unsupported: tuple of strings, the notes on hyper-parameters that would change
+            the training and are not supported.
     """
 
     fields: dict[str, Any]
@@ -122,12 +126,20 @@ def read_hparams(
 ) -> HparamsReading:
     """Reads hyper-parameters as google/automl's `--hparams` takes them.
 
-    What they leave open is as there: `recipe="reference"`, the model's own image size
-    and anchors.
+    Hyper-parameters that are not given have google/automl's values:
+    `recipe="reference"`, and the model's own image size and anchors.
 
     Args:
-        hparams: string "name=value,...", in which "a.b=value" is a name in a mapping
-            and "1.0*2.0" a list; or the path of a YAML file; or a dict.
+        hparams: string "name=value,...", in which "a.b=value" sets a name in a mapping
+            and "1.0*2.0" is a list; or the path of a YAML file; or a dict.
+        batch_size: int, images per step of the run, to which learning rates are scaled.
+
+    Returns:
+        `HparamsReading`.
+
+    Raises:
+        ValueError: If google/automl has no hyper-parameter of a name, or if a value is
+            invalid.
 
     Example:
         >>> reading = read_hparams(
@@ -147,7 +159,7 @@ def read_hparams(
 
 
 class _Reading:
-    """Turns flat names and values into fields; notes what has no place."""
+    """Converts flat names and values to fields; notes those without an equivalent."""
 
     def __init__(self, values, batch_size, optimizations):
         self.values = values
@@ -161,7 +173,7 @@ class _Reading:
             self.unsupported.append(self.notes[-1])
 
     def fields(self):
-        """Returns fields of `RunConfiguration`; notes what has no equivalent there."""
+        """Returns fields of `RunConfiguration`, and adds notes on the rest."""
         values = self.values
         for name in values.keys() & _NO_PLACE.keys():
             default, reason = _NO_PLACE[name]
@@ -190,13 +202,17 @@ class _Reading:
         return fields
 
     def size(self, name):
-        """An int, `(height, width)`, or their text with the width first."""
+        """Returns an int or `(height, width)`; text has the width first."""
         size = self.values.get(name)
         match = re.fullmatch(r"(\d+)x(\d+)", size) if isinstance(size, str) else None
         return (int(match[2]), int(match[1])) if match else size
 
     def optimizer(self):
-        """Their SGD is the recipe's, whose rate `fit` scales; any other's is here."""
+        """Returns fields of the optimizer.
+
+        google/automl's SGD is the recipe's optimizer, whose rate `fit` scales by the
+        batch size. For any other optimizer, the rate is scaled here.
+        """
         name = self.values.get("optimizer", "sgd")
         rate, momentum = self.values.get("learning_rate"), self.values.get("momentum")
         if name == "sgd" and momentum in (None, 0.9):
@@ -214,7 +230,7 @@ class _Reading:
         return {"optimizer": optimizer, "learning_rate": rate / REFERENCE_BATCH_SIZE}
 
     def schedule(self):
-        """Returns a dict with the field `schedule`, empty if nothing sets it."""
+        """Returns a dict with the field `schedule`; empty if nothing sets it."""
         given = {n: v for n, v in self.values.items() if n in _SCHEDULE_FIELDS}
         if not given:
             return {}
@@ -231,7 +247,8 @@ class _Reading:
             ("lr_warmup_epoch", "warmup_epochs"),
             ("lr_warmup_init", "warmup_init"),
         ):
-            if name_there in given and name != "constant":  # which has no warm-up there
+            # google/automl's constant schedule has no warm-up.
+            if name_there in given and name != "constant":
                 schedule[field] = given[name_there]
         return {"schedule": schedule}
 
@@ -252,7 +269,7 @@ class _Reading:
         return {**fields, "augment": tuple(names)} if names else fields
 
     def model_optimizations(self):
-        """Quantization-aware training; what else is asked for is not done."""
+        """Returns the field for quantization-aware training; notes other methods."""
         fields = {}
         for method, options in self.optimizations.items():
             name = f"{_OPTIMIZATIONS}.{method}"
@@ -273,14 +290,14 @@ class _Reading:
     def postprocess(self):
         given = {n: v for n, v in self.values.items() if n in _POSTPROCESS_FIELDS}
         fields = {_POSTPROCESS_FIELDS[name]: value for name, value in given.items()}
-        # There, None and 0 in these stand for a default.
+        # In google/automl, None and 0 stand for a default in these.
         for name in ("method", "sigma", "iou_threshold", "pre_nms_top_k"):
             if not fields.get(name, True):
                 del fields[name]
         return fields
 
     def switches(self, fields):
-        """What is on or off there, and a number, a word or another field here."""
+        """Sets fields for switches that are a number, a word or another field here."""
         values, config = self.values, fields["model_config"]
         if "clip_gradients_norm" in values:
             fields["clip_norm"] = values["clip_gradients_norm"] or None
@@ -292,7 +309,7 @@ class _Reading:
             fields["precision"] = "mixed_float16"
             fields["loss_scale"] = values["loss_scale"]
         if values.get("fpn_name"):
-            # Their "bifpn_dyn" is another builder of the same graph.
+            # google/automl's "bifpn_dyn" builds the same graph in another way.
             name = values["fpn_name"]
             config["fpn_name"] = "bifpn" if name == "bifpn_dyn" else name
         if values.get("skip_crowd_during_training") is False:
@@ -313,7 +330,7 @@ class _Reading:
 
 
 def _content(hparams):
-    """The names and values, as they are given."""
+    """Returns the names and values, as they are given."""
     if isinstance(hparams, Mapping):
         return hparams
     text = os.fspath(hparams)
@@ -325,7 +342,7 @@ def _content(hparams):
 
 
 def _parsed(text):
-    """The values of "name=value,name=value"."""
+    """Parses text of the form "name=value,name=value"."""
     values = {}
     for pair in filter(None, (piece.strip() for piece in text.split(","))):
         name, is_pair, value = pair.partition("=")
@@ -347,9 +364,10 @@ def _value(text):
 
 
 def _flat(content, above=""):
-    """Names with dots for mappings in mappings; a label map stays one.
+    """Flattens nested mappings to names with dots, except for a label map.
 
-    An empty mapping is a value as any: of a method it says that it is wanted.
+    An empty mapping is kept as a value, except for `_MAPPINGS`: as the value of a
+    method, it requests this method.
     """
     values = {}
     for name, value in content.items():
@@ -362,14 +380,14 @@ def _flat(content, above=""):
 
 
 def _take_optimizations(values):
-    """Removes `model_optimizations` from flat values: the options of each method."""
+    """Removes `model_optimizations` from flat values; returns options by method."""
     methods = {}
     for name in list(values):
         first, *inner = name.split(".", 2)
         if first != _OPTIMIZATIONS:
             continue
         value = values.pop(name)
-        if not inner:  # a method, or a list of them, without options
+        if not inner:  # the name of a method, or a list of names, without options
             names = value if isinstance(value, list | tuple) else [value]
             methods |= {method: {} for method in names if method}
             continue
@@ -384,7 +402,7 @@ def _take_optimizations(values):
 
 
 def known_names() -> list[str]:
-    """The names of all hyper-parameters of google/automl, sorted.
+    """Returns the sorted names of all hyper-parameters of google/automl.
 
     Example:
         >>> len(known_names())

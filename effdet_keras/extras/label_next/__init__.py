@@ -1,1 +1,1 @@
-"""Which images to label next, with a detector's boxes for the labelling tool."""
+"""Selects the images to label next, with a detector's boxes for the labelling tool."""

@@ -1,4 +1,4 @@
-"""`effdet-keras label-next`: which images to label next, with boxes to correct."""
+"""`effdet-keras label-next`: writes the images to label next, with boxes to correct."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`label_next`: the images to label next, with boxes to correct in a labelling tool."""
+"""`label_next`: selects the images to label next, with boxes to correct in a tool."""
 
 from __future__ import annotations
 
@@ -76,33 +76,34 @@ def label_next(
 ) -> list[RankedImage]:
     """Writes the images to label next, with a detector's boxes to correct.
 
-    In `out` are `images/` (copies of the best images), the file of the tool, and
-    `ranking.csv` with all images in their order and why. See `ranking.rank` for it.
+    The folder `out` has `images/` (copies of the best images), the file of the tool,
+    and `ranking.csv`, which lists all images in their order, with the reasons. See
+    `ranking.rank` for the order.
 
     Args:
-        model: path of the folder of a run, or of any model that `Predictor.load` opens,
-            or a `Predictor`.
-        images: folder of images that are not labelled, searched with the folders in it.
-        out: folder to make. It appears once it is complete.
-        to: "labelstudio", "cvat", "labelme" or "coco".
-        count: int, the images to write; None writes all.
-        labelled: path of the dataset that is labelled; images unlike it come first.
-            What cannot be read of it is left out, with a warning. None is the data of
-            the run, where `model` is one and its data is there.
-        format: of `labelled`, where it holds several.
-        unlabelled, reader_options: of `labelled`, as for `ek.data.load`.
-        score_threshold: see `Predictor.detect`: of the boxes that are written.
-        batch_size: int, images at once.
-        address: text before the name of each image in tasks of Label Studio, such as
-            "s3://bucket/"; None is that of its local files.
-        verbose: whether to show progress.
+        model: path of a run's folder, or of any model that `Predictor.load` opens; or a
+            `Predictor`.
+        images: path of the folder of images to rank; its subfolders are searched, too.
+        out: path of the folder to make. It appears when it is complete.
+        to: string, the tool: "labelstudio", "cvat", "labelme" or "coco".
+        count: int, number of images to write; None writes all.
+        labelled: path of the labelled dataset; images that differ from it rank higher.
+            Unreadable parts of it are left out, with a warning. None is the data of the
+            run, if `model` is a run and its data exists.
+        format: string, the format of `labelled`, if it has several.
+        unlabelled, reader_options: options for `labelled`, as in `ek.data.load`.
+        score_threshold: threshold for the boxes to write, see `Predictor.detect`.
+        batch_size: int, images per batch.
+        address: string, the prefix of image names in the tasks of Label Studio, such as
+            "s3://bucket/"; None is the prefix of its local files.
+        verbose: bool, whether to show progress.
 
     Returns:
-        List of `RankedImage`, by the index of the image in the sorted paths that could
-        be read.
+        List of `RankedImage`. Their `index` refers to the sorted paths of the images
+        that could be read.
 
     Raises:
-        FileExistsError: If `out` is there.
+        FileExistsError: If `out` exists.
         FileNotFoundError, ValueError: If there is no image, or no model.
 
     Example:
@@ -171,7 +172,7 @@ def label_next(
 
 
 def _find_images(folder):
-    """The images of a folder and of those in it; hidden ones are none."""
+    """Returns the images in a folder and its subfolders, without hidden ones."""
     if not folder.is_dir():
         raise FileNotFoundError(f"There is no folder of images '{folder}'.")
     paths = sorted(
@@ -190,7 +191,7 @@ def _find_images(folder):
 
 
 def _labelled_records(model, labelled, options):
-    """The records that are labelled: of a dataset, or of the data of a run."""
+    """Returns the labelled records: of a dataset, or of the data of a run."""
     if labelled is not None:
         return _records_of(labelled, **options)
     if not isinstance(model, Predictor):
@@ -215,12 +216,12 @@ def _labelled_records(model, labelled, options):
 
 def _records_of(data, **options):
     splits = load_splits(data, on_error="skip", **options)
-    # Those without boxes, too: somebody looked, and found nothing.
+    # Records without boxes count, too: somebody looked, and found no object.
     return [record for dataset in splits.values() for record in dataset.records]
 
 
 def _without_labelled(paths, records):
-    """The images that are not in the dataset themselves."""
+    """Returns the images that are not part of the labelled dataset."""
     known = {
         os.path.realpath(record.image)
         for record in records
@@ -234,7 +235,7 @@ def _without_labelled(paths, records):
 
 
 class _Looked(NamedTuple):
-    """What was found in an image, and how certain that is."""
+    """The detections in an image, and how uncertain they are."""
 
     record: Record
     detections: Detections
@@ -243,7 +244,7 @@ class _Looked(NamedTuple):
 
 
 def _look_at(predictor, paths, batch_size, rule, verbose):
-    """Detects in images and their mirror images, a batch at a time."""
+    """Detects in images and their mirror images, in batches."""
     looked, progress = [], Progress(len(paths), "images")
     options = {"batch_size": batch_size, "verbose": 0}
     options["score_threshold"] = min(LOWEST_SCORE, rule.lowest)
@@ -264,7 +265,7 @@ def _look_at(predictor, paths, batch_size, rule, verbose):
                 looked.append(
                     _Looked(
                         _record_of(path, (height, width), len(looked)),
-                        # Without its pixels: there may be a hundred thousand.
+                        # Without pixels: there may be a hundred thousand images.
                         dataclasses.replace(rule.applied_to(found[k]), image=None),
                         uncertainty_of(found[k]),
                         disagreement_of(found[k], mirrored[k], width),
@@ -292,12 +293,12 @@ def _record_of(path, size, image_id):
 
 
 def _names_of(paths: Sequence[pathlib.Path], folder: Any) -> list[str]:
-    """A name for each image, of its path below the folder: tools want one folder."""
+    """Returns a unique file name for each image, since tools expect one folder."""
     folder = local_path(folder, "`images`")
     names, used = [], set()
     for path in paths:
         name = "__".join(path.relative_to(folder).parts)
-        # LabelMe's json of `a.jpg` and `a.png` would be one file.
+        # LabelMe would write one JSON file for both `a.jpg` and `a.png`.
         while pathlib.Path(name).stem.casefold() in used:
             name = f"{pathlib.Path(name).stem}_{path.suffix[1:]}{path.suffix}"
         used.add(pathlib.Path(name).stem.casefold())
@@ -319,7 +320,7 @@ def _name_of(model):
 
 
 def _ranking(ranked, looked, names, chosen):
-    """The text of ranking.csv: each image, and why it has its place."""
+    """Returns the text of ranking.csv: each image, and the reasons for its rank."""
     text = io.StringIO()
     columns = ["rank", "image", "gain", "uncertainty", "disagreement", "novelty"]
     table = csv.writer(text, lineterminator="\n")

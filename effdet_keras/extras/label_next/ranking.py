@@ -1,9 +1,10 @@
-"""Ranks images by what their labels are expected to teach a detector.
+"""Ranks images by how much their labels are expected to improve a detector.
 
-Three signs are known to be better than chance (Settles, 2009, "Active Learning
-Literature Survey"; for detectors Kao et al., 2018, and Elezi et al., 2022): scores near
-one half, boxes that change when the image is mirrored, and images unlike those that are
-labelled. Each is turned into ranks from 0 to 1, since they have no common unit.
+Three signs are known to be better than random selection (Settles, 2009, "Active
+Learning Literature Survey"; for detectors Kao et al., 2018, and Elezi et al., 2022):
+scores near one half, boxes that change when the image is mirrored, and images that
+differ from the labelled ones. Each sign is converted to ranks from 0 to 1, since the
+signs have no common unit.
 """
 
 from __future__ import annotations
@@ -17,30 +18,31 @@ from effdet_keras import box_ops
 from effdet_keras.data.near_duplicates import ImageHashes
 from effdet_keras.detect.detections import Detections
 
-# Below it a detection says nothing: any image has many of these.
+# Detections with lower scores are ignored: every image has many of them.
 LOWEST_SCORE = 0.1
-_SAME_BOX = 0.5  # IoU of a box and the one that was found in the mirrored image
+_SAME_BOX = 0.5  # IoU from which a box of the mirrored image counts as the same
 _COUNTED = (
     3  # the most uncertain boxes of an image: one of many is little to learn from
 )
-# So many images are ranked one after the other, each unlike those before it; the others
-# in the order of what they are worth by themselves.
+# This many images are ranked one by one, each compared with those before it. The other
+# images are ranked by their own worth.
 _MOST_COMPARED = 2_000
 
 
 @dataclasses.dataclass(frozen=True)
 class RankedImage:
-    """An image to label, and why.
+    """An image to label, and the reasons for its rank.
 
     Attributes:
-        index: int, which image.
-        gain: float from 0 to 1, by which it was ranked.
-        uncertainty: float from 0 to 1: 1 where scores are one half.
-        disagreement: float from 0 to 1: 1 where the mirrored image has other boxes.
-        novelty: float from 0 to 1: how unlike the labelled images; 1 where none are
-            known.
-        duplicate_of: int, the image ranked before it that it looks like; -1 for a
-            labelled one; None where it is like none of these.
+        index: int, the index of the image.
+        gain: float from 0 to 1, the value by which it was ranked.
+        uncertainty: float from 0 to 1, where 1 means scores of one half.
+        disagreement: float from 0 to 1, where 1 means that the mirrored image has other
+            boxes.
+        novelty: float from 0 to 1, how much it differs from the labelled images; 1 if
+            none are known.
+        duplicate_of: int, the index of a similar image that was ranked before it; -1 if
+            it is similar to a labelled image; None if it is similar to neither.
 
     Example:
         >>> best = RankedImage(7, 0.8, 0.9, disagreement=0.4, novelty=1.0)
@@ -57,10 +59,10 @@ class RankedImage:
 
 
 def uncertainty_of(detections: Detections) -> float:
-    """How uncertain the scores are: 1 for boxes with a score of one half, 0 for none.
+    """Returns the uncertainty of scores: 1 for scores of one half, 0 for no boxes.
 
-    The mean of `4 s (1 - s)` of the three most uncertain boxes, of which fewer count as
-    certain.
+    It is the mean of `4 s (1 - s)` over the three most uncertain boxes. If there are
+    fewer than three, the missing ones count as certain.
     """
     scores = detections.scores[detections.scores >= LOWEST_SCORE]
     values = np.sort(4 * scores * (1 - scores))[::-1][:_COUNTED]
@@ -68,16 +70,19 @@ def uncertainty_of(detections: Detections) -> float:
 
 
 def disagreement_of(detections: Detections, mirrored: Detections, width: int) -> float:
-    """How much the boxes of an image differ from those of its mirror image.
+    """Returns how much the boxes of an image differ from those of its mirror image.
 
-    The boxes of both are matched, the best scores first: of one class, with an IoU of
-    0.5 or more. The result is 1 less the share of the scores that agree, each pair
-    counted by its IoU.
+    Boxes of the same class with an IoU of 0.5 or more are matched, in descending order
+    of score. The result is 1 minus the fraction of the scores that agree, where each
+    pair is weighted by its IoU.
 
     Args:
-        detections: of the image.
-        mirrored: of the image mirrored left to right.
-        width: int, of the image in pixels.
+        detections: `Detections` in the image.
+        mirrored: `Detections` in the image mirrored left to right.
+        width: int, width of the image in pixels.
+
+    Returns:
+        Float from 0 to 1; 0 if neither has a box.
     """
     first = detections[detections.scores >= LOWEST_SCORE]
     second = mirrored[mirrored.scores >= LOWEST_SCORE]
@@ -107,15 +112,19 @@ def rank(
 ) -> list[RankedImage]:
     """Ranks images, the one to label first at the beginning.
 
-    What an image is worth by itself is the mean of its three ranks. The best is taken,
-    and then again and again the best of the others, each counted for as much as it
-    differs from all that were taken. Near-duplicates of a labelled image, or of one
-    that was taken, come last.
+    The worth of an image is the mean of its ranks by the three signs. The best image is
+    taken first. Then the best of the others is taken repeatedly, where the worth of
+    each is reduced by its similarity to the labelled images and to those taken before.
+    After 2,000 images, the others follow in one step. Near-duplicates of a labelled
+    image, or of an image that was taken, come last.
 
     Args:
-        uncertainty, disagreement: floats, of each image.
+        uncertainty, disagreement: floats, one per image.
         hashes: `ImageHashes` of the images.
-        labelled: `ImageHashes` of the labelled images; of none where they are unknown.
+        labelled: `ImageHashes` of the labelled images; empty if they are unknown.
+
+    Returns:
+        List of `RankedImage`.
     """
     count = len(hashes)
     likeness, twin = np.zeros(count), np.full(count, False)
@@ -159,7 +168,7 @@ def rank(
 
 
 def _ranks(values):
-    """The rank of each value from 0 to 1; equal values have the same, their mean."""
+    """Returns the rank of each value, from 0 to 1; equal values share a mean rank."""
     if len(values) < 2:
         return np.zeros(len(values))
     _, places, counts = np.unique(values, return_inverse=True, return_counts=True)

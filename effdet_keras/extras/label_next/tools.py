@@ -1,8 +1,8 @@
 """Writes detections as pre-annotations, in the format of a labelling tool.
 
-Each writer gets a folder, the images in the order of their ranks, and the classes, and
-returns what to do with the files, with `FOLDER` for the folder. The images themselves
-are in `images/` of the folder.
+Each writer takes a folder, the images in the order of their ranks, and the classes. It
+returns instructions on what to do with the files, in which `FOLDER` stands for the
+folder. The images themselves are in the subfolder `images/`.
 """
 
 from __future__ import annotations
@@ -18,19 +18,19 @@ from effdet_keras._internal.whole_files import write_text
 from effdet_keras.detect.detections import Detections
 
 IMAGES = "images"
-FOLDER = "{folder}"  # stands for the folder in what a writer returns
+FOLDER = "{folder}"  # stands for the folder in the instructions of a writer
 
 
 class ImageToLabel(NamedTuple):
-    """An image in the folder, and what was found in it."""
+    """An image in the folder, and its detections."""
 
-    name: str  # of its file in `images/`
+    name: str  # its file name in `images/`
     size: tuple[int, int]  # (height, width), upright
     detections: Detections
     gain: float
 
     def objects(self) -> list[tuple[str, float, tuple[float, float, float, float]]]:
-        """Class name, score and left, top, right, bottom in pixels, of each box."""
+        """Returns class name, score, and left, top, right, bottom in pixels per box."""
         height, width = self.size
         found = self.detections
         result = []
@@ -55,13 +55,13 @@ class Classes(NamedTuple):
 
 
 def write_label_studio(folder, images, classes, model, address=None):
-    """Tasks of Label Studio with predictions, and the labelling configuration.
+    """Writes tasks of Label Studio with predictions, and a labelling configuration.
 
-    https://labelstud.io/guide/predictions: boxes are in percent of the image.
+    Boxes are in percent of the image (https://labelstud.io/guide/predictions).
     """
     if address is None:
         address = f"/data/local-files/?d={IMAGES}/"
-    # Of a bucket Label Studio takes what follows as the key, as it stands.
+    # For a bucket, Label Studio takes the rest of the address as the key, unchanged.
     is_url = address.startswith(("/", "http://", "https://"))
     tasks = []
     for rank, image in enumerate(images, start=1):
@@ -120,9 +120,10 @@ def write_label_studio(folder, images, classes, model, address=None):
 
 
 def write_cvat(folder, images, classes, model, address=None):
-    """A file "CVAT for images 1.1", and the labels of a new task.
+    """Writes a file "CVAT for images 1.1", and the labels of a new task.
 
-    https://docs.cvat.ai/docs/manual/advanced/xml_format: boxes are corners in pixels.
+    Boxes are corners in pixels
+    (https://docs.cvat.ai/docs/manual/advanced/xml_format).
     """
     root = ET.Element("annotations")
     ET.SubElement(root, "version").text = "1.1"
@@ -169,9 +170,9 @@ def write_cvat(folder, images, classes, model, address=None):
 
 
 def write_labelme(folder, images, classes, model, address=None):
-    """A json of LabelMe beside each image.
+    """Writes a JSON file of LabelMe beside each image.
 
-    Boxes are two corners in pixels; the description of each has its score.
+    Boxes are two corners in pixels. The description of each box has its score.
     """
     for rank, image in enumerate(images, start=1):
         height, width = image.size
@@ -206,7 +207,7 @@ def write_labelme(folder, images, classes, model, address=None):
 
 
 def write_coco(folder, images, classes, model, address=None):
-    """One file of COCO, with a `score` in each annotation.
+    """Writes one COCO file, with a `score` in each annotation.
 
     Boxes are left, top, width and height in pixels.
     """
@@ -240,7 +241,7 @@ def write_coco(folder, images, classes, model, address=None):
 
 
 Writer = Callable[[pathlib.Path, Sequence[ImageToLabel], Classes, str, str | None], str]
-# The tools by their names, and their writers.
+# The writers, by the names of the tools.
 TOOLS: dict[str, Writer] = {
     "labelstudio": write_label_studio,
     "cvat": write_cvat,

@@ -19,30 +19,31 @@ from effdet_keras.extras.multiprocess.launch import launch_of
 
 __all__ = ["current_processes", "start"]
 
-_started: dict[str, Any] = {}  # one at most: a process has one engine
+_started: dict[str, Any] = {}  # at most one entry: a process has one engine
 
 
 def start(distribute: str) -> Any:
-    """Makes this process train on several devices, or with other processes.
+    """Starts the training of this process on several devices, or with other processes.
 
     Call it before anything else runs on TensorFlow or JAX, and make the model in the
-    `scope()` of what it returns. From then on batches to train on, evaluations and
-    checkpoints are shared out among the processes. `fine_tune(distribute=...)` and
+    `scope()` of the returned engine. From then on, training batches, evaluations and
+    checkpoints are divided among the processes. `fine_tune(distribute=...)` and
     `effdet-keras train --distribute` do all of this.
 
     Args:
-        distribute: "mirrored" trains on all devices of this machine, with TensorFlow;
-            "multiworker" with the processes that a launcher has started, with
-            TensorFlow; "jax" on all devices, and with the processes that a launcher
-            has started where there are some, with JAX.
+        distribute: string. "mirrored" trains on all devices of this machine, with
+            TensorFlow. "multiworker" trains with the processes that a launcher has
+            started, with TensorFlow. "jax" trains on all devices, and also with the
+            processes that a launcher has started, if any, with JAX.
 
     Returns:
-        The engine, with `processes` and `scope()`. A second call returns the first.
+        The engine, which has `processes` and `scope()`. A second call returns the same
+        engine.
 
     Raises:
-        ValueError: If there is no such engine, Keras runs on another backend, or the
-            variables of the launcher are missing or wrong.
-        RuntimeError: If this process has started another one.
+        ValueError: If there is no such engine, if Keras runs on another backend, or if
+            the launcher's environment variables are missing or wrong.
+        RuntimeError: If this process has already started another engine.
 
     Example:
         >>> start("rockets")
@@ -71,7 +72,7 @@ def start(distribute: str) -> Any:
             "MASTER_ADDR and MASTER_PORT; or those of Slurm's `srun`. "
             "docs/distributed.md has an example of each."
         )
-    # By name, because only one of the backends may be installed.
+    # Imported by name, because only one of the backends may be installed.
     module = importlib.import_module(f"effdet_keras.extras.multiprocess.{backend}")
     engine = _started[distribute] = module.engine(distribute, launch)
     set_processes(engine.processes)

@@ -1,4 +1,4 @@
-"""JAX: the devices of this process, and those of the processes that train with it."""
+"""Distributed training with JAX: the devices of this process, and other processes."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ from effdet_keras.extras.multiprocess.launch import (
     lost_process,
 )
 
-# Seconds: how long all processes may take to come, and how long one may be silent
-# until the others end. JAX's threads answer, however busy Python is.
+# Seconds that all processes may take to start, and that one may be silent before the
+# others end. JAX's own threads send heartbeats, even while Python is busy.
 START_TIMEOUT = 300
 HEARTBEAT_TIMEOUT = 60
 
-# In the messages of Gloo, NCCL and the service by which processes meet.
+# Parts of messages of Gloo, NCCL, and the service that coordinates processes.
 _SIGNS_OF_LOSS = (
     "Gloo ",
     "gloo/",
@@ -42,7 +42,7 @@ _SIGNS_OF_LOSS = (
 
 
 class JaxProcesses(SingleProcess):
-    """Those that `jax.distributed` has brought together."""
+    """The processes that `jax.distributed` has connected."""
 
     def __init__(self) -> None:
         self.index = jax.process_index()
@@ -76,8 +76,8 @@ class JaxProcesses(SingleProcess):
 
 
 def engine(name: str, launch: Launch | None) -> Engine:
-    """Joins the launched processes; from then on all devices have each model."""
-    if tf.is_installed():  # it reads the images, and is kept off graphics cards
+    """Joins the launched processes; from then on, all devices hold each model."""
+    if tf.is_installed():  # TensorFlow reads the images, and must not use the GPUs
         tf.config.set_visible_devices([], "GPU")
     processes = SingleProcess()
     if launch is not None and launch.num_processes > 1:
@@ -89,15 +89,15 @@ def engine(name: str, launch: Launch | None) -> Engine:
 
 
 def _join(launch):
-    # Of no account where the devices are no processors.
+    # This has no effect unless the devices are CPUs.
     jax.config.update("jax_cpu_collectives_implementation", "gloo")
-    # It would take SIGTERM for itself, on which a training saves and ends.
+    # The service would handle SIGTERM itself, on which a training saves and ends.
     jax.config.update("jax_enable_preemption_service", False)
     jax.distributed.initialize(
         launch.coordinator,
         launch.num_processes,
         launch.process_id,
-        cluster_detection_method="deactivate",  # `Launch` knows
+        cluster_detection_method="deactivate",  # `Launch` has detected it
         initialization_timeout=START_TIMEOUT,
         heartbeat_timeout_seconds=HEARTBEAT_TIMEOUT,
     )
@@ -105,13 +105,13 @@ def _join(launch):
 
 
 def _leave_at_once(kind, error, trace):
-    """Ends this process by its error: JAX would first wait for all others to end."""
+    """Ends this process after an error; JAX would first wait for all others to end."""
     traceback.print_exception(kind, error, trace)
     end_at_once()
 
 
 def _with_causes(error):
-    """An error, and those that it was raised for, or while they were handled."""
+    """Returns an error, and all errors that caused it, or were being handled."""
     seen = []
     while error is not None and error not in seen:
         seen.append(error)
@@ -119,14 +119,14 @@ def _with_causes(error):
     return seen
 
 
-# --- What a model gives for a batch, on the devices of this process alone.
+# --- Prediction on the devices of this process only.
 
 
 class LocalPrediction:
-    """Runs the forward pass on the devices of this process alone.
+    """Runs the forward pass on the devices of this process only.
 
-    Keras' own `predict_on_batch` would have all processes detect in the same batch.
-    Every process has a whole copy of the weights, which is used without copying.
+    With Keras' own `predict_on_batch`, all processes would have to predict the same
+    batch. Each process has a complete copy of the weights, which is used as it is.
     """
 
     def __init__(self, model: Any) -> None:
@@ -175,7 +175,7 @@ class LocalPrediction:
 
 
 def _local_copy(array, sharding):
-    """A weight on each device of this process, as one array that ends there."""
+    """Returns a weight as one array on all devices of this process, and no others."""
     parts = {shard.device: shard.data for shard in array.addressable_shards}
     devices = list(sharding.mesh.devices.flat)
     if not array.is_fully_replicated or not set(devices) <= set(parts):

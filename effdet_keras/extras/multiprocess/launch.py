@@ -1,4 +1,4 @@
-"""How this process was launched: which of how many, and where they meet."""
+"""How this process was launched: its number, their count, and where they meet."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ import numpy as np
 from effdet_keras._internal.processes import SingleProcess
 from effdet_keras.errors import InvalidStateError, InvalidValueError, require
 
-_SLURM_PORTS = 61440, 4096  # the first, and how many: a job's id chooses one
+_SLURM_PORTS = 61440, 4096  # the first port, and their number; a job's id selects one
 
 
 @dataclasses.dataclass(frozen=True)
 class Launch:
-    """Which process this is, as the variable `source` of a launcher tells."""
+    """The place of this process among all, as a launcher's variable `source` says."""
 
     process_id: int
     num_processes: int
@@ -41,7 +41,7 @@ class Launch:
 
     @property
     def coordinator_host(self) -> str:
-        """The host of process 0; an address of IPv6 without its brackets."""
+        """The host of process 0; an IPv6 address has no brackets."""
         return self.coordinator.rpartition(":")[0].strip("[]")
 
     @property
@@ -50,7 +50,7 @@ class Launch:
 
 
 def launch_of(environ: Mapping[str, str]) -> Launch | None:
-    """How this process was launched, by the first of `_LAUNCHERS` that is set."""
+    """Returns how this process was launched, by the first launcher that is set."""
     for name, read in _LAUNCHERS.items():
         if environ.get(name, "").strip():
             try:
@@ -95,7 +95,7 @@ def _read_jax_variables(environ):
 def _read_torchrun(environ):
     port = int(environ["MASTER_PORT"])
     if environ.get("TORCHELASTIC_USE_AGENT_STORE") == "True":
-        port += 1  # torchrun itself listens on the one that it names
+        port += 1  # torchrun itself listens on the named port
     return Launch(
         int(environ["RANK"]),
         int(environ["WORLD_SIZE"]),
@@ -116,18 +116,18 @@ def _read_slurm(environ):
 
 
 def _first_host(nodes):
-    """The first of Slurm's list of hosts: 'r[1-2]n[07-09,12],big1' is 'r1n07'."""
+    """Returns the first host of Slurm's list: 'r[1-2]n[07-09,12],big1' is 'r1n07'."""
     several = re.match(r"(?:[^\[,]|\[[^\]]*\])+", nodes)[0]  # up to the first comma
     return re.sub(r"\[(\w+)[^\]]*\]", r"\1", several)
 
 
 def host_and_port(host, port):
-    """ "host:port", with brackets around an address of IPv6."""
+    """Returns "host:port", with brackets around an IPv6 address."""
     return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
 
-# By the variable that tells of each. Slurm last: another launcher may run inside it,
-# and a shell of Slurm has variables without being one of several processes.
+# By the variable that indicates each launcher. Slurm comes last: another launcher may
+# run inside it, and Slurm sets its variables also in a shell without several processes.
 _LAUNCHERS = {
     "TF_CONFIG": _read_tf_config,
     "JAX_PROCESS_ID": _read_jax_variables,
@@ -136,26 +136,26 @@ _LAUNCHERS = {
 }
 
 
-# --- What an engine offers, and what a process does when another one is gone.
+# --- The interface of an engine, and the reaction to a lost process.
 
 
 @dataclasses.dataclass(frozen=True)
 class Engine:
-    """What a backend's `engine(name, launch)` returns; models are made in `scope()`."""
+    """The result of a backend's `engine(name, launch)`; make models in `scope()`."""
 
     processes: SingleProcess
     scope: Callable[[], AbstractContextManager]
 
 
 def filled_up(array: Any, multiple: int) -> np.ndarray:
-    """An array with rows of zeros behind its own, as many as devices need."""
+    """Returns an array padded with rows of zeros to a multiple of the devices."""
     array = np.asarray(array)
     missing = -len(array) % multiple
     return np.pad(array, [(0, missing)] + [(0, 0)] * (array.ndim - 1))
 
 
 def lost_process(processes: SingleProcess, detail: str = "") -> InvalidStateError:
-    """The error to raise; this process then ends without waiting for the lost one."""
+    """Returns the error to raise; this process will end without waiting for others."""
     # TensorFlow and JAX would wait for the lost process when this one ends.
     atexit.register(end_at_once)
     return InvalidStateError(
@@ -167,7 +167,7 @@ def lost_process(processes: SingleProcess, detail: str = "") -> InvalidStateErro
 
 
 def end_at_once() -> None:
-    """Ends this process with status 1, and runs nothing that is registered for it."""
+    """Ends this process with status 1, without running any exit handlers."""
     sys.stdout.flush()
     sys.stderr.flush()
     os._exit(1)

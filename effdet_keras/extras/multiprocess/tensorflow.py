@@ -1,4 +1,4 @@
-"""Several devices and processes on TensorFlow: its `MirroredStrategy`s."""
+"""Distributed training with TensorFlow, by its mirrored strategies."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from effdet_keras.extras.multiprocess.launch import (
 
 
 class Workers(SingleProcess):
-    """Those of a `MultiWorkerMirroredStrategy`."""
+    """The processes of a `MultiWorkerMirroredStrategy`."""
 
     def __init__(self, strategy: Any, launch: Launch) -> None:
         self.index, self.count = launch.process_id, launch.num_processes
@@ -38,7 +38,7 @@ class Workers(SingleProcess):
     def gather(self, value: Any) -> list[Any]:
         """Returns the values of all processes, by their index, in each process."""
         content = pickle.dumps(value)
-        # Collectives take no bytes; what pickle reads ends by itself.
+        # Collectives do not support bytes. Padding does no harm: pickle finds the end.
         content = np.frombuffer(content + b"\0" * (-len(content) % 8), np.int64)
         try:
             sizes, gathered = (
@@ -49,7 +49,7 @@ class Workers(SingleProcess):
             plain = self.plain_error(error)
             raise error if plain is None else plain from error
         parts = np.split(gathered, np.cumsum(sizes)[:-1])
-        # Of several devices of a process the first tells all.
+        # If a process has several devices, the first one has the values of all.
         per_process = len(parts) // self.count
         return [pickle.loads(part.tobytes()) for part in parts[::per_process]]
 
@@ -72,7 +72,7 @@ class Workers(SingleProcess):
 
 
 def engine(name: str, launch: Launch | None) -> Engine:
-    """The engine of "mirrored" or "multiworker"."""
+    """Returns the engine for "mirrored" or "multiworker"."""
     tf.require(f"`distribute={name!r}`")
     if launch is None:
         return Engine(SingleProcess(), tf.distribute.MirroredStrategy().scope)
@@ -87,17 +87,17 @@ def engine(name: str, launch: Launch | None) -> Engine:
     return Engine(Workers(strategy, launch), strategy.scope)
 
 
-# --- Where the processes of a training tell each other at which address each listens.
+# --- The processes exchange the addresses at which they listen.
 
-TIMEOUT = 300.0  # seconds: hosts of a cluster do not start at one moment
+TIMEOUT = 300.0  # seconds: the hosts of a cluster do not start at the same time
 _BETWEEN_TRIES = 0.2  # seconds
-_SILENCE = 5.0  # seconds, after which who has connected is none of ours
+_SILENCE = 5.0  # seconds, after which a silent connection is not one of ours
 
 
 def addresses_of_all(launch: Launch, *, timeout: float = TIMEOUT) -> tuple[str, ...]:
-    """Returns the "host:port" of each process, which process 0 has collected."""
+    """Returns the "host:port" of each process, which process 0 collects."""
     deadline = time.monotonic() + timeout
-    with socket.socket() as taken:  # a port that nobody has, kept until all know it
+    with socket.socket() as taken:  # reserves a free port until all know it
         taken.bind(("", 0))
         port = taken.getsockname()[1]
         if launch.process_id > 0:
@@ -107,7 +107,7 @@ def addresses_of_all(launch: Launch, *, timeout: float = TIMEOUT) -> tuple[str, 
 
 
 def _collect(launch, own, deadline):
-    """Process 0 waits for the others, and tells them what all have said."""
+    """As process 0, waits for the others, and sends all addresses to them."""
     family = socket.AF_INET6 if ":" in launch.coordinator_host else socket.AF_INET
     address = "", launch.coordinator_port
     found, connections = {0: own}, []
@@ -127,7 +127,7 @@ def _collect(launch, own, deadline):
             stack.enter_context(connection)
             connection.settimeout(_SILENCE)
             said = _read(connection)
-            if not isinstance(said, dict):  # a scan of ports, perhaps
+            if not isinstance(said, dict):  # perhaps a port scan
                 connection.close()
                 continue
             found[said["process_id"]] = host_and_port(host, said["port"])
@@ -139,7 +139,7 @@ def _collect(launch, own, deadline):
 
 
 def _report(launch, port, deadline):
-    """Another process tells process 0 its address, and is told those of all."""
+    """As another process, sends its address to process 0, and receives all."""
     address = launch.coordinator_host, launch.coordinator_port
     said = json.dumps({"process_id": launch.process_id, "port": port})
     while time.monotonic() < deadline:
@@ -151,7 +151,7 @@ def _report(launch, port, deadline):
                 if addresses is not None:
                     return tuple(addresses)
         except OSError:
-            pass  # process 0 is not there yet
+            pass  # process 0 does not listen yet
         time.sleep(_BETWEEN_TRIES)
     raise InvalidStateError(
         f"Process {launch.process_id} of {launch.num_processes} did not find process 0 "
@@ -161,7 +161,7 @@ def _report(launch, port, deadline):
 
 
 def _read(connection):
-    """A line of JSON; None where the other side says nothing of that kind."""
+    """Reads a line of JSON; returns None if the other side sends something else."""
     try:
         with connection.makefile("rb") as lines:
             return json.loads(lines.readline())
@@ -169,14 +169,14 @@ def _read(connection):
         return None
 
 
-# --- Detection in a batch on all devices of this process.
+# --- Prediction of a batch on all devices of this process.
 
 
 def on_all_devices(model: Any, predict_function: Callable) -> Callable:
-    """The function of `predict`, where each device of this process has its part.
+    """Returns a function for `predict` that divides a batch among local devices.
 
-    Keras' own would have each device compute the whole batch, and each process wait for
-    the others.
+    Keras' own function would have each device compute the whole batch, and each process
+    wait for the others.
     """
     strategy = model.distribute_strategy
     devices = strategy.extended.worker_devices
@@ -211,7 +211,7 @@ def on_all_devices(model: Any, predict_function: Callable) -> Callable:
 
 
 def _on_devices(strategy, parts):
-    """A part for each device of this process."""
+    """Returns a value that has one part for each device of this process."""
     values = iter([tf.convert_to_tensor(part) for part in parts])
     return strategy.experimental_distribute_values_from_function(
         lambda context: next(values)

@@ -1,4 +1,4 @@
-"""AutoAugment and RandAugment: a learned policy, and a random one."""
+"""AutoAugment and RandAugment: a learned policy, and a random policy."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from effdet_keras.extras.policies.operations import (
 
 @dataclasses.dataclass(eq=False)
 class _Policy(Augmentation):
-    """What both have: sub-policies, and how their operations move boxes."""
+    """The common part of both: sub-policies, and how their operations move boxes."""
 
     _: dataclasses.KW_ONLY
     long_side: float | None = parameter(640.0, "(0, inf)", others=(None,))
@@ -45,21 +45,21 @@ class AutoAugment(_Policy):
     """Applies a random sub-policy of one of google/automl's learned policies.
 
     The policies were learned on COCO (Zoph et al., "Learning Data Augmentation
-    Strategies for Object Detection", https://arxiv.org/abs/1906.11172). Each image
-    gets one of 5 to 20 sub-policies, which turns, slants, shifts or recolors the
-    image or what is inside its boxes. Pixels are those of the reference; boxes are
-    exact, where the reference cuts them down to whole pixels.
+    Strategies for Object Detection", https://arxiv.org/abs/1906.11172). Each image gets
+    one of 5 to 20 sub-policies. A sub-policy rotates, shears, shifts or recolors the
+    image, or what is inside its boxes. The resulting pixels equal those of the
+    reference. Boxes are exact, whereas the reference truncates them to whole pixels.
 
     Args:
         policy: string, "v0", "v1", "v2" or "v3".
-        long_side: float, the long side in pixels of images for which the policies'
-            distances (shifts up to 250 pixels, squares up to 200) are meant. They
-            are scaled to other images. None takes them as they are, like the
-            reference.
-        min_visibility: float from 0 to 1; a box is dropped if less of it than this
-            stays in the image.
-        reference_boxes: bool, whether boxes are moved by whole pixels and stay as
-            strips at the border where they leave the image, as in the reference;
+        long_side: float, the long side in pixels of the images for which the policies'
+            distances (shifts up to 250 pixels, squares up to 200) are meant. The
+            distances are scaled for images of other sizes. None does not scale them,
+            like the reference.
+        min_visibility: float from 0 to 1; a box is dropped if less than this fraction
+            of it stays in the image.
+        reference_boxes: bool, whether to move boxes as the reference does: by whole
+            pixels, and boxes that leave the image stay as strips at the border.
             `min_visibility` is then not used.
 
     Raises:
@@ -88,17 +88,18 @@ class AutoAugment(_Policy):
 
 @dataclasses.dataclass(eq=False)
 class RandAugment(_Policy):
-    """Applies random operations, all of one level, one after the other.
+    """Applies several random operations in sequence, all at one level.
 
-    Nothing is learned here (Cubuk et al., https://arxiv.org/abs/1909.13719): each
-    operation is any of ten, with one chance for all. They are equalize, solarize,
-    solarize-add, color, cutout, and shift, slant (both along x or y) and rotation.
+    No policy is learned (Cubuk et al., https://arxiv.org/abs/1909.13719): each
+    operation is one of ten, chosen with equal probability. These are equalize,
+    solarize, solarize-add, color, cutout, rotation, and shift and shear, each along x
+    or along y.
 
     Args:
-        num_operations: int, how many operations each image gets.
-        level: float; at 10 an operation has the largest strength that AutoAugment
-            learns with, such as a rotation by 30 degrees. google/automl uses 15.
-        long_side, min_visibility, reference_boxes: as of `AutoAugment`.
+        num_operations: int, number of operations for each image.
+        level: float, the strength. At 10, an operation has the largest strength that
+            AutoAugment uses, such as a rotation by 30 degrees. google/automl uses 15.
+        long_side, min_visibility, reference_boxes: as in `AutoAugment`.
 
     Raises:
         ValueError: If a number is out of range.
@@ -118,14 +119,14 @@ class RandAugment(_Policy):
     level: float = parameter(15.0, "[0, inf)")
 
     def augment(self, example: Example, seed: Any) -> Example:
-        # Each operation is a sub-policy of one step, which always happens.
+        # Each operation is a sub-policy of one step, with probability 1.
         sub_policies = [[(name, 1.0, self.level)] for name in RAND_AUGMENT_OPERATIONS]
         for one in random_ops.split(seed, self.num_operations):
             example = self._one_of(sub_policies, example, one)
         return example
 
 
-# --- The policies of AutoAugment for detection, as data.
+# --- The policies of AutoAugment for detection.
 
 _V0 = [
     [("TranslateX_BBox", 0.6, 4), ("Equalize", 0.8, 10)],
@@ -190,20 +191,20 @@ POLICIES = {
     ],
 }
 
-# What RandAugment (https://arxiv.org/abs/1909.13719) chooses from.
+# The operations of RandAugment (https://arxiv.org/abs/1909.13719).
 RAND_AUGMENT_OPERATIONS = """
     Equalize Solarize Color Cutout SolarizeAdd TranslateX_BBox TranslateY_BBox
     ShearX_BBox ShearY_BBox Rotate_BBox
 """.split()
 
 
-# --- Applies a sub-policy: operations one after the other, each with its probability.
+# --- Sub-policies: operations in sequence, each with its probability.
 
-_NOTHING = ("AutoContrast", 0.0, 0)  # fills up the shorter sub-policies
+_NOTHING = ("AutoContrast", 0.0, 0)  # pads the shorter sub-policies
 
 
 def run_sub_policy(example, seed, sub_policies, choice, owner):
-    """Applies one of several sub-policies: a loop over its steps."""
+    """Applies one of several sub-policies, as a loop over its steps."""
     image = to_dtype(example["image"], tf.uint8)
     scale = tf.ones([])
     if owner.long_side is not None:
@@ -212,14 +213,14 @@ def run_sub_policy(example, seed, sub_policies, choice, owner):
     kinds, inner_kinds, table = _tables(sub_policies)
     rows = Step(*[tf.constant(column)[choice] for column in table])
     count = len(table.kind[0])
-    # One seed for the coins, and one for each step.
+    # One seed for the random decisions, and one for each step.
     seeds = random_ops.split(seed, count + 1)
     coins = random_ops.uniform(seeds[0], [count])
     seeds = tf.stack(seeds[1:])
 
     def run_step(i, image, boxes):
         step = Step(*[row[i] for row in rows])
-        # "Inside" looks at the probability by itself, for each box.
+        # "Inside" applies the probability itself, to each box.
         always = step.kind == (kinds.index("Inside") if "Inside" in kinds else -1)
         happens = always | (coins[i] < step.probability)
         branches = [
@@ -246,7 +247,7 @@ def run_sub_policy(example, seed, sub_policies, choice, owner):
 
 
 def _tables(sub_policies):
-    """The kinds of a policy; its steps as a `Step` of lists `[sub-policies, steps]`."""
+    """Returns kinds of operations, and a `Step` of lists `[sub-policies, steps]`."""
     count = max(len(steps) for steps in sub_policies)
     padded = [[*steps, *[_NOTHING] * (count - len(steps))] for steps in sub_policies]
     names = [name for steps in padded for name, _, _ in steps]

@@ -1,12 +1,11 @@
-"""The operations that the policies of AutoAugment name, and their strengths.
+"""The operations of the policies of AutoAugment, and their strengths.
 
-Where google/automl's numbers are pixels, they are meant for the images of COCO, whose
-long side is 640. Images are uint8 `[H, W, 3]`, boxes float32 `[n, 4]`, `yxyx` in
-pixels.
+google/automl's distances in pixels are meant for the images of COCO, whose long side is
+640. Images are uint8 `[H, W, 3]`. Boxes are float32 `[n, 4]`, `yxyx` in pixels.
 
-A dataset that begins with a graph of thousands of operations begins late. So what
-differs only in numbers is one operation of the graph: all shifts, slants and rotations
-are `Move`, and all that happens inside boxes is `Inside`.
+A dataset whose graph has thousands of operations takes long to start. So operations
+that differ only in numbers are one operation of the graph: all shifts, shears and
+rotations are `Move`, and everything that happens inside boxes is `Inside`.
 """
 
 from __future__ import annotations
@@ -18,41 +17,41 @@ from effdet_keras.augment import random_ops, warps
 from effdet_keras.augment.augmentation import size_of
 from effdet_keras.augment.pixels import fill_rectangle, rectangle_mask
 
-# --- The changes of color in AutoAugment, equal to those of google/automl.
+# --- The color operations of AutoAugment, equal to those of google/automl.
 
 
 def blend(start, end, factor):
-    """Goes from one image, at factor 0, to another, at 1, and beyond it."""
+    """Interpolates from one image (factor 0) to another (factor 1), and beyond."""
     start, end = tf.cast(start, tf.float32), tf.cast(end, tf.float32)
     mixed = start + factor * (end - start)
     return tf.cast(tf.clip_by_value(mixed, 0.0, 255.0), tf.uint8)
 
 
 def color(image, factor):
-    """Less color below factor 1, more above."""
+    """Reduces color for a factor below 1, and increases it above 1."""
     gray = tf.image.grayscale_to_rgb(tf.image.rgb_to_grayscale(image))
     return blend(gray, image, factor)
 
 
 def contrast(image, factor):
-    """Less contrast below factor 1, more above: moves from the mean gray."""
+    """Moves pixels towards the mean gray for a factor below 1, away from it above 1."""
     mean = tf.reduce_mean(tf.cast(tf.image.rgb_to_grayscale(image), tf.float32))
     return blend(tf.fill(tf.shape(image), tf.cast(mean, tf.uint8)), image, factor)
 
 
 def brightness(image, factor):
-    """Darker below factor 1, brighter above."""
+    """Darkens an image for a factor below 1, and brightens it above 1."""
     return blend(tf.zeros_like(image), image, factor)
 
 
 def sharpness(image, factor):
-    """Smoother below factor 1, sharper above; the border of one pixel stays."""
+    """Smooths below factor 1, sharpens above it; the outermost pixels stay as is."""
     pixels = tf.cast(image, tf.float32)[None]
     kernel = tf.constant([[1.0, 1.0, 1.0], [1.0, 5.0, 1.0], [1.0, 1.0, 1.0]])
     kernel = tf.tile(kernel[:, :, None, None], [1, 1, 3, 1])
     sums = tf.nn.depthwise_conv2d(pixels, kernel, [1, 1, 1, 1], "SAME")[0]
-    # Divided as whole numbers: a kernel of thirteenths loses the last bit, on each
-    # device another one.
+    # Integer division: a kernel with weights of 1/13 would lose the last bit, and each
+    # device would lose another one.
     smooth = tf.cast(tf.cast(tf.round(sums), tf.int32) // 13, tf.uint8)
     shape = tf.shape(image)
     inner = rectangle_mask(shape, (1, 1, shape[0] - 1, shape[1] - 1))[..., None]
@@ -60,18 +59,18 @@ def sharpness(image, factor):
 
 
 def solarize(image, threshold):
-    """Inverts pixels from `threshold` upwards."""
+    """Inverts pixel values of `threshold` or more."""
     return tf.where(tf.cast(image, tf.float32) < threshold, image, 255 - image)
 
 
 def solarize_add(image, addition):
-    """Adds to pixels below 128."""
+    """Adds to pixel values below 128."""
     added = tf.clip_by_value(tf.cast(image, tf.float32) + addition, 0.0, 255.0)
     return tf.where(image < 128, tf.cast(added, tf.uint8), image)
 
 
 def posterize(image, bits):
-    """Keeps the highest bits of each pixel, one at least."""
+    """Keeps the highest bits of each pixel value, at least one."""
     shift = tf.clip_by_value(8 - tf.cast(bits, tf.int32), 0, 7)
     shift = tf.cast(shift, tf.uint8)
     return tf.bitwise.left_shift(tf.bitwise.right_shift(image, shift), shift)
@@ -88,14 +87,14 @@ def autocontrast(image, _=None):
 
 
 def equalize(image, _=None):
-    """Makes each channel's histogram as flat as whole numbers allow."""
+    """Makes the histogram of each channel as flat as integers allow."""
     values = tf.reshape(tf.cast(image, tf.int32), [-1, 3])
     own_bins = values + tf.range(3) * 256
     counts = tf.math.bincount(tf.reshape(own_bins, [-1]), minlength=768, maxlength=768)
     counts = tf.reshape(counts, [3, 256])
     last = tf.gather(counts, tf.reduce_max(values, axis=0), batch_dims=1)
     step = ((tf.shape(values)[0] - last) // 255)[:, None]
-    # The table at one color: all pixels of darker colors, in steps, rounded.
+    # The new value of a color: the number of darker pixels, in steps, rounded.
     below = tf.cumsum(counts, axis=1, exclusive=True)
     table = tf.clip_by_value((below + step // 2) // tf.maximum(step, 1), 0, 255)
     table = tf.where(step > 0, table, tf.range(256))
@@ -103,10 +102,10 @@ def equalize(image, _=None):
     return tf.reshape(equal, tf.shape(image))
 
 
-# --- What a policy says of an operation, in numbers.
+# --- The operations of a policy as numbers.
 
 _FILL = 128.0
-_NUM_UNITS = 4  # random numbers that an operation needs, at most
+_NUM_UNITS = 4  # the most random numbers that an operation needs
 
 _ONLY = "_Only_BBoxes"
 _MOVES = ("Rotate", "ShearX", "ShearY", "TranslateX", "TranslateY")
@@ -119,7 +118,7 @@ _HIGHEST = {  # at level 10
     **dict.fromkeys(("ShearX", "ShearY"), 0.3),
     **dict.fromkeys(("TranslateX", "TranslateY"), 250.0),
 }
-_HIGHEST_INSIDE = {  # boxes, where it is another
+_HIGHEST_INSIDE = {  # at level 10 inside boxes, if different
     "Cutout": 50.0,
     **dict.fromkeys(("TranslateX", "TranslateY"), 120.0),
 }
@@ -137,25 +136,25 @@ _COLORS = {
 
 
 class Step(NamedTuple):
-    """One operation of a sub-policy: numbers, or tensors of the one that was chosen."""
+    """One operation of a sub-policy, as numbers, or as tensors of a chosen one."""
 
-    kind: int  # which of the kinds of the policy's operations
-    inner: int  # which of the kinds of operations inside boxes
-    moves: list  # five numbers, 1 for the one of `_MOVES` that it is, the others 0
-    strength: float  # its own number: a factor, a threshold, degrees, pixels
+    kind: int  # index of the kind of operation
+    inner: int  # index of the kind of operation inside boxes
+    moves: list  # one-hot for `_MOVES`, five numbers; all 0 for other operations
+    strength: float  # factor, threshold, degrees or pixels, depending on the kind
     probability: float
 
 
 class Settings(NamedTuple):
-    """What holds for all operations of a policy."""
+    """The settings for all operations of a policy."""
 
     scale: tf.Tensor  # float32 scalar, the factor on distances in pixels
-    min_visibility: float  # boxes of which less is seen are dropped
-    whole_pixels: bool  # whether boxes are moved as the reference does
+    min_visibility: float  # a box is dropped if less of it stays visible
+    whole_pixels: bool  # whether boxes are moved as in the reference
 
 
 def strength_of(name, level):
-    """The number of an operation at a level of 0 to 10, and beyond."""
+    """Returns the strength of an operation at a level from 0 to 10, or above."""
     share = level / 10.0
     if name in _FACTORS:
         return share * 1.8 + 0.1
@@ -169,14 +168,14 @@ def strength_of(name, level):
 
 
 def kind_of(name):
-    """The operation of the graph that does the work of a policy's operation."""
+    """Returns the kind of graph operation that performs a policy's operation."""
     if name.endswith(_ONLY):
         return "Inside"
     return "Move" if name.removesuffix("_BBox") in _MOVES else name
 
 
 def inner_kind_of(name):
-    """Of an operation inside boxes, what happens there; None for the others."""
+    """Returns the kind of operation inside boxes; None for other operations."""
     if not name.endswith(_ONLY):
         return None
     kind = name.removesuffix(_ONLY)
@@ -184,7 +183,7 @@ def inner_kind_of(name):
 
 
 def step_of(name, probability, level, kinds, inner_kinds):
-    """A policy's `(name, probability, level)` in numbers."""
+    """Returns the `Step` for a policy's `(name, probability, level)`."""
     inner = inner_kind_of(name)
     move = name.removesuffix(_ONLY).removesuffix("_BBox")
     return Step(
@@ -196,11 +195,11 @@ def step_of(name, probability, level, kinds, inner_kinds):
     )
 
 
-# --- One operation, applied.
+# --- Application of one operation.
 
 
 def apply_kind(kind, inner_kinds, image, boxes, step, seed, settings):
-    """Image and boxes after one kind of operation, whatever its probability says."""
+    """Returns image and boxes after one operation, regardless of its probability."""
     if kind in _COLORS:
         return _COLORS[kind](image, step.strength), boxes
     if kind == "Inside":
@@ -220,7 +219,7 @@ def apply_kind(kind, inner_kinds, image, boxes, step, seed, settings):
 
 
 def _matrix(image, step, unit, scale):
-    """The matrix of the one move, in one of its two directions."""
+    """Returns the matrix of the one move, in one of two random directions."""
     numbers = step.moves * step.strength * tf.where(unit < 0.5, -1.0, 1.0)
     degrees, along_x, along_y, left, up = tf.unstack(numbers)
     a, b, c, d, e, f = warps.rotation(degrees, *size_of(image))
@@ -233,16 +232,16 @@ def _nearest(image, matrix):
 
 
 def _cutout(image, radius, unit_y, unit_x):
-    """Paints a square with sides of `2 * radius` around a random pixel."""
+    """Fills a square with sides of `2 * radius` around a random pixel."""
     height, width, _ = tf.unstack(tf.shape(image))
     y, x = random_ops.integer(unit_y, height), random_ops.integer(unit_x, width)
     return paint_around(image, y, x, radius, radius)
 
 
 def _cutout_in_box(image, boxes, share, unit_box, unit_y, unit_x):
-    """Paints a share of one box, around a random pixel of it."""
+    """Fills a share of a random box, around a random pixel in it."""
     count = tf.shape(boxes)[0]
-    # With no box at all, a box without area: nothing is painted.
+    # An appended box without area is chosen if there are no boxes: nothing is filled.
     boxes = tf.concat([boxes, tf.zeros([1, 4])], axis=0)
     box = boxes[random_ops.integer(unit_box, tf.maximum(count, 1))]
     sides = box[2:] - box[:2]
@@ -252,17 +251,17 @@ def _cutout_in_box(image, boxes, share, unit_box, unit_y, unit_x):
 
 
 def paint_around(image, y, x, y_radius, x_radius):
-    """Paints a rectangle gray around the pixel `(y, x)`, cut off at the borders."""
+    """Fills a rectangle with gray around the pixel `(y, x)`, clipped to the image."""
     y_radius, x_radius = tf.cast(y_radius, tf.int32), tf.cast(x_radius, tf.int32)
     rectangle = (y - y_radius, x - x_radius, y + y_radius, x + x_radius)
     return fill_rectangle(image, rectangle, _FILL)
 
 
-# --- Changes of what is inside the boxes, while the boxes stay in place.
+# --- Changes inside the boxes, while the boxes stay in place.
 
 
 def _inside(inner_kinds, image, boxes, step, seed, settings):
-    """Changes the pixels of each box, one after the other, by a third of the chance."""
+    """Changes the pixels of each box, one by one, with a third of the probability."""
     units = random_ops.uniform(seed, tf.stack([tf.shape(boxes)[0], 1 + _NUM_UNITS]))
     chosen = tf.where(units[:, 0] < step.probability / 3.0)[:, 0]
     boxes, units = tf.gather(boxes, chosen), tf.gather(units, chosen)[:, 1:]
@@ -294,9 +293,9 @@ def _inside(inner_kinds, image, boxes, step, seed, settings):
 
 
 def _changed(image, box, change):
-    """The image with its pixels inside one box changed."""
+    """Returns the image with the pixels inside one box changed."""
     height, width, _ = tf.unstack(tf.shape(image))
-    # A pixel that the box only touches is inside, too.
+    # Pixels that the box only touches also count as inside.
     y0, x0, _, _ = tf.unstack(tf.cast(tf.floor(box), tf.int32))
     _, _, y1, x1 = tf.unstack(tf.cast(tf.math.ceil(box), tf.int32))
     y0, x0 = tf.clip_by_value(y0, 0, height - 1), tf.clip_by_value(x0, 0, width - 1)
@@ -308,20 +307,20 @@ def _changed(image, box, change):
     return tf.ensure_shape(changed, [None, None, 3])
 
 
-# --- Boxes as google/automl's AutoAugment moves them: in whole pixels.
+# --- Boxes as google/automl's AutoAugment moves them: by whole pixels.
 
-_STRIP = 0.05  # of the image's side: how wide a box is that has left the image
+_STRIP = 0.05  # of the image's side: the width of a box that has left the image
 
 
 def whole_pixel_boxes(boxes, matrix, image, *, is_rotation):
-    """Boxes around the corners that the reference computes."""
+    """Returns the boxes around the corners that the reference computes."""
     limit = tf.stack(size_of(image))
     origin = tf.where(is_rotation, 0.5, 0.0)
-    # Not `corners - limit * origin`, which rounds to other whole pixels.
+    # Not `corners - limit * origin`, which would round to other whole pixels.
     points = _truncate(limit * (warps.corners(boxes) / limit - origin))
     y, x = tf.unstack(points, axis=2)
     x, y = warps.inverse(matrix, x, y)
-    # A rotation's own shift is that of its center.
+    # The shift in a rotation's matrix only moves its center, so it is left out.
     shift = tf.where(is_rotation, 0.0, tf.stack([matrix[5], matrix[2]]))
     points = _truncate(tf.stack([y, x], axis=2)) - shift + limit * origin
     low = tf.clip_by_value(tf.reduce_min(points, axis=1), 0.0, limit)

@@ -1,4 +1,4 @@
-"""A learning-rate range test: how it measures, and its curve."""
+"""The learning-rate range test: its measurement, and its curve."""
 
 from __future__ import annotations
 
@@ -28,23 +28,24 @@ from effdet_keras.runs.run_folder import RunFolder, draw_chart
 from effdet_keras.train import inputs
 from effdet_keras.train.schedules import REFERENCE_BATCH_SIZE
 
-# --- The learning-rate range test: which rate is high, and does not yet diverge.
+# --- The range test, which finds a learning rate that is high but does not diverge.
 
 _SMOOTHING = 0.9  # of a running mean over the steps
-_DIVERGED = 4.0  # times the smallest loss: from there on nothing is learned
-_LEAST = 10  # steps before that can be said
-_BELOW = 10.0  # the suggestion is that much below the rate of the smallest loss
+_DIVERGED = 4.0  # multiple of the smallest loss at which the training has diverged
+_LEAST = 10  # number of steps before divergence is judged
+_BELOW = 10.0  # the suggestion is this factor below the rate of the smallest loss
 
 
 @dataclasses.dataclass(frozen=True)
 class LearningRates:
-    """What `find_learning_rate` measured.
+    """The result of `find_learning_rate`.
 
     Args:
         rates: tuple of floats, the learning rate of each step.
         losses: tuple of floats, the loss of each step.
         suggestion: float, a tenth of the rate at which the smoothed loss is smallest.
-        arguments: dict, what sets this rate in `compile`, and in a run.
+        arguments: dict, the arguments of `compile`, or fields of a run, that set this
+            rate.
     """
 
     rates: tuple[float, ...]
@@ -54,7 +55,7 @@ class LearningRates:
 
     @property
     def smoothed(self) -> tuple[float, ...]:
-        """The losses as a running mean."""
+        """The running mean of the losses."""
         return tuple(_smoothed(self.losses).tolist())
 
     def plot(self, path: str | os.PathLike[str] | None = None) -> Any:
@@ -74,7 +75,7 @@ class LearningRates:
         )
         axes.plot(self.rates, smoothed, linewidth=2, label="smoothed")
         axes.axvline(best, color="0.3", linestyle="--", label=f"suggested: {best:.2g}")
-        # A last loss that has blown up would hide all others.
+        # A diverged last loss would hide all other losses.
         axes.set_ylim(0, 1.1 * max(np.max(smoothed), np.percentile(losses, 90)))
         axes.set(xscale="log", xlabel="learning rate", ylabel="loss")
         axes.set_title("Learning-rate range test")
@@ -93,30 +94,30 @@ def find_learning_rate(
     lowest: float = 1e-6,
     highest: float = 1.0,
 ) -> LearningRates:
-    """Trains some steps with rising learning rates, and suggests one.
+    """Trains some steps with increasing learning rates, and suggests one.
 
-    The range test of Smith (https://arxiv.org/abs/1506.01186, section 3.3), with rates
-    that rise exponentially: at the 0-based step `t` of `T` the rate is
+    This is the range test of Smith (https://arxiv.org/abs/1506.01186, section 3.3), but
+    with rates that grow exponentially. At the 0-based step `t` of `T`, the rate is
 
         lowest * (highest / lowest) ** (t / (T - 1))
 
-    A copy of the model is trained, and it ends where the loss has grown fourfold: the
-    model itself stays as it is. Where `compile` left the choice to `fit`, the copy has
-    the optimizer that `fit` chooses.
+    A copy of the model is trained, and the model itself is not changed. The test stops
+    early when the loss has become four times its smallest value. If `compile` left the
+    choice of the optimizer to `fit`, the copy has the optimizer that `fit` chooses.
 
     Args:
-        model: `EfficientDet`; one that is not compiled is tried with `compile()`.
+        model: `EfficientDet`. If it is not compiled, its copy is, by `compile()`.
         data: `DetectionDataset`, or batches (`tf.data.Dataset`).
-        batch_size: int, of a `DetectionDataset`.
+        batch_size: int, images per step, if `data` is a `DetectionDataset`.
         num_steps: int, 10 or more.
-        lowest, highest: floats, the first and the last rate.
+        lowest, highest: floats above 0, the first and the last rate.
 
     Returns:
         `LearningRates`.
 
     Raises:
-        ValueError, TypeError: If a number is out of range, or the data cannot be
-            trained on.
+        ValueError, TypeError: If a number is out of range, or the data is not suited
+            for training.
         RuntimeError: If the loss grows from the first steps on.
 
     Example:
@@ -126,7 +127,7 @@ def find_learning_rate(
         effdet_keras.errors.InvalidValueError: The rates must rise from above 0. \
 Received: lowest=0.1, highest=0.01
 
-        docs/train.md has one that trains.
+        docs/train.md has an example that trains.
     """
     is_number = NumberRange("(0, inf)").contains
     is_rising = is_number(lowest) and is_number(highest) and lowest < highest
@@ -137,7 +138,7 @@ Received: lowest=0.1, highest=0.01
     if isinstance(data, DetectionDataset):
         data = copy.batches(data, batch_size, training=True)
     rising = _Rising(lowest, highest, num_steps)
-    # A loss that is not finite ends it: the rates before are what is to be found.
+    # A loss that is not finite ends the test; the rates before it are of interest.
     with contextlib.suppress(NonFiniteLossError):
         copy.fit(
             data.repeat(),
@@ -162,7 +163,7 @@ Received: lowest=0.1, highest=0.01
 
 
 def _copy_of(model):
-    """Another model with the same weights, compiled as it is."""
+    """Returns another model with the same weights, compiled in the same way."""
     copy = copied(model)
     if model.settings is None:
         copy.compile()
@@ -172,7 +173,7 @@ def _copy_of(model):
 
 
 def _arguments(model, batches, rate):
-    """What sets the rate: the reference's optimizer takes it for a batch of 64."""
+    """Returns arguments for a rate; the reference's optimizer expects one for 64."""
     optimizer = model.settings.recipe.optimizer
     if isinstance(optimizer, keras.optimizers.Optimizer):
         return {"learning_rate": rate}
@@ -183,7 +184,7 @@ def _arguments(model, batches, rate):
 
 
 class _Rising(keras.callbacks.Callback):
-    """Puts the schedule in place of that of `fit`, keeps losses, stops in time."""
+    """Replaces the schedule of `fit`, records losses, and stops when they diverge."""
 
     def __init__(self, lowest, highest, num_steps):
         super().__init__()
@@ -194,7 +195,7 @@ class _Rising(keras.callbacks.Callback):
         self._sum = 0.0
 
     def on_train_begin(self, logs=None):
-        # Behind `fit`, which has set its own, and before the step is traced.
+        # This runs after `fit` has set its own schedule, and before the step is traced.
         self.model.optimizer.learning_rate = self._schedule
 
     def on_train_batch_end(self, batch, logs=None):
@@ -207,7 +208,7 @@ class _Rising(keras.callbacks.Callback):
 
 
 def _smoothed(losses):
-    """The running mean, without the pull of a start at zero."""
+    """Returns the running mean, corrected for its start at zero."""
     means, mean = [], 0.0
     for step, loss in enumerate(losses, start=1):
         mean = _SMOOTHING * mean + (1 - _SMOOTHING) * loss
@@ -215,11 +216,11 @@ def _smoothed(losses):
     return np.array(means)
 
 
-# --- `effdet-keras train --find-rate`: of a run that is to begin.
+# --- `effdet-keras train --find-rate`: the test for a run that has not begun.
 
 
 def find_rate(out, fields, *, configuration, hparams, pipeline_config, ignore_unknown):
-    """Tests learning rates for a run, which can then begin in its folder."""
+    """Tests learning rates for a run, which can then begin in the same folder."""
     folder = RunFolder(out)
     folder.check_empty(overwrite=False)
     sources = (configuration, hparams, dict(fields), pipeline_config)
@@ -251,5 +252,5 @@ def _print_result(found, folder):
 
 
 def _flow(value):
-    """A value as YAML on one line, which JSON is."""
+    """Returns a value as one line of YAML; JSON is valid YAML."""
     return json.dumps(value) if isinstance(value, dict) else value

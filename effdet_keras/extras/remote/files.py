@@ -1,4 +1,4 @@
-"""Files at addresses: read, listed, fetched and put, with another try on failure."""
+"""Reads, lists, fetches and writes files at addresses, with retries after failures."""
 
 from __future__ import annotations
 
@@ -28,21 +28,21 @@ from effdet_keras.extras.remote.hugging_face import (
 )
 
 fsspec = OptionalModule("fsspec", install="effdet-keras[remote]")
-_PAUSES = (0.5, 1.0, 2.0)  # seconds before another try
-_HEAD = 512  # bytes that tell what a file is
-_BROKEN = (408, 425, 429, 500, 502, 503, 504)  # of HTTP: later it may be well
-# What fsspec's storages say of a version of a file, each in words of its own.
+_PAUSES = (0.5, 1.0, 2.0)  # seconds before each retry
+_HEAD = 512  # bytes that show what a file is
+_BROKEN = (408, 425, 429, 500, 502, 503, 504)  # HTTP statuses that may pass
+# The names under which fsspec's storages give the version of a file.
 _VERSION_KEYS = """
     size etag md5hash crc32c generation version_id created mtime lastmodified
     last_modified updated
 """.split()
-# They have no folders, and would make a bucket for one that is misspelled.
+# These stores have no folders. They would create a bucket if its name is misspelled.
 _OBJECT_STORES = {"s3", "s3a", "gs", "gcs", "az", "abfs", "abfss", "oci", "oss", "r2"}
 _FINAL = (EffDetError, FileNotFoundError, PermissionError, ValueError, TypeError)
 
 
 class Entry(NamedTuple):
-    """One thing in a remote folder; `version` changes when the file is replaced."""
+    """An entry of a remote folder; `version` changes when the file is replaced."""
 
     is_folder: bool
     version: str
@@ -53,17 +53,17 @@ def read_bytes(address):
 
 
 def find_entry(address):
-    """The `Entry` of a file or folder, or None where there is nothing."""
+    """Returns the `Entry` of a file or folder; None if there is nothing."""
     return _tried(address, "looked at", lambda store, path: store.entry(path))
 
 
 def list_folder(address):
-    """What is in a folder: dict from name to `Entry`; empty where there is none."""
+    """Returns a dict from name to `Entry` of a folder; empty if there is none."""
     return _tried(address, "listed", lambda store, path: store.entries(path))
 
 
 def is_repository(address):
-    """Whether an address is that of a whole dataset of the hub: above it is nothing."""
+    """Returns whether an address is a whole dataset of the hub, which has no parent."""
     if _scheme(address) != "hf" or "/datasets/" not in address:
         return False
     where = parse_hub_address(address)
@@ -71,39 +71,39 @@ def is_repository(address):
 
 
 def can_list(address):
-    """Whether folders of such addresses can be listed: those of web servers cannot."""
+    """Returns whether folders at an address can be listed; web servers do not."""
     return _scheme(address) not in ("http", "https")
 
 
 def fetch(address, path):
-    """Copies a file to this machine, whole or not at all: `path` is replaced then."""
+    """Copies a file to this machine; `path` is only replaced by a complete file."""
     with atomic_write(path) as partial:
         _tried(address, "fetched", lambda store, there: store.fetch(there, partial))
 
 
 def kept_copy(address):
-    """The file in the cache folder of the library that fetches it; None without one."""
+    """Returns the file in the cache of the hub's library; None for other addresses."""
     return hub_file(address) if _scheme(address) == "hf" else None
 
 
 def put(path, address):
-    """Copies a file of this machine to an address; returns its new `Entry`."""
+    """Copies a local file to an address; returns its new `Entry`."""
 
     def put_once(store, there):
         store.put(path, there)
         folder, _, name = there.rpartition("/")
-        return store.entries(folder)[name]  # in the words of other listings
+        return store.entries(folder)[name]  # the same version text as in listings
 
     return _tried(address, "written", put_once)
 
 
 def remove(address):
-    """Removes a file; nothing happens where there is none."""
+    """Removes a file; does nothing if there is none."""
     _tried(address, "removed", lambda store, path: store.remove(path))
 
 
 def _tried(address, done, operation):
-    """What `operation(store, path)` returns, at the latest after a few tries."""
+    """Returns what `operation(store, path)` returns, after retries if necessary."""
     store, path = _store(address)
     for pause in (*_PAUSES, None):
         try:
@@ -116,8 +116,8 @@ def _tried(address, done, operation):
             ) from error
         except _FINAL:
             raise
-        except Exception as error:  # of each storage its own, some no OSError
-            if pause is None or isinstance(store, _Hub):  # which has tried by itself
+        except Exception as error:  # each storage has its own, not always an OSError
+            if pause is None or isinstance(store, _Hub):  # the hub's library retries
                 raise OSError(
                     f"'{shown_address(address)}' cannot be {done}: {first_line(error)}"
                 ) from error
@@ -133,14 +133,14 @@ def _store(address):
         return _Web(), address
     module = fsspec.require(f"'{shown_address(address)}'")
     try:
-        # A login without words, as of public buckets, is fsspec's own configuration.
+        # fsspec itself configures logins, including anonymous ones for public buckets.
         files, path = module.core.url_to_fs(address)
     except ImportError as error:
         raise MissingPackageError(
             f"'{shown_address(address)}' needs a package that is not installed: "
             f'pip install "effdet-keras[remote]" ({first_line(error)})'
         ) from error
-    except ValueError as error:  # a scheme that nobody knows
+    except ValueError as error:  # an unknown scheme
         raise InvalidValueError(
             f"'{shown_address(address)}' is neither a path of this machine nor an "
             f"address that can be opened: {first_line(error)}"
@@ -153,7 +153,7 @@ def _scheme(address):
 
 
 class _Storage(NamedTuple):
-    """A storage that fsspec knows."""
+    """A storage that fsspec supports."""
 
     files: object
 
@@ -189,7 +189,7 @@ class _Storage(NamedTuple):
         before = os.path.getsize(path)
         self.files.put_file(os.fspath(path), target)
         self.files.invalidate_cache()
-        # A log may have grown and a checkpoint been replaced while it was read.
+        # A log may have grown, or a checkpoint been replaced, while it was copied.
         least, most = before, max(before, os.path.getsize(path))
         _check_size(least, most, self.files.info(target))
 
@@ -199,7 +199,7 @@ class _Storage(NamedTuple):
 
 
 def _check_size(least, most, info):
-    """Raises where a storage says that a file is smaller or larger than its copy."""
+    """Raises if a storage reports a size that the copied file did not have."""
     if isinstance(info.get("size"), int) and not least <= info["size"] <= most:
         raise ConnectionError(
             f"its storage has {info['size']:,} bytes, and {least:,} were copied"
@@ -213,7 +213,7 @@ def _entry_of(info):
 
 
 class _Web:
-    """Files of web servers, which can be read and not listed."""
+    """Files of web servers, which can be read but not listed."""
 
     def read(self, url):
         file = io.BytesIO()
@@ -228,7 +228,7 @@ class _Web:
             return None
         names = ("ETag", "Last-Modified")
         version = [headers[name] for name in names if headers[name] is not None]
-        # Of a server that tells nothing, each answer may be another file.
+        # If a server gives no version, each response may be another file.
         version = version or [secrets.token_hex()]
         return Entry(False, json.dumps([web.length_of(response), *version]))
 
@@ -262,9 +262,10 @@ class _Web:
 
 
 def _headers_alone(url):
-    """An answer of which nothing but the headers was asked for, where that works.
+    """Returns a response to a HEAD request, or to GET if the server rejects HEAD.
 
-    A signature in an address may be for GET alone, and small servers know no HEAD.
+    The signature in an address may only be valid for GET, and small servers do not
+    support HEAD.
     """
     try:
         return _answer(url, method="HEAD")
@@ -287,7 +288,7 @@ def _answer(url, method="GET"):
 
 
 class _Hub:
-    """Repositories of the Hugging Face Hub, which can be read alone."""
+    """Repositories of the Hugging Face Hub, which can only be read."""
 
     def read(self, address):
         return hub_file(address).read_bytes()

@@ -1,9 +1,9 @@
-"""`RemoteFolder`: a folder of this machine to write into, copied to an address.
+"""`RemoteFolder`: a local folder to write to, which is copied to an address.
 
-What is written goes to a folder of this machine, as always. A thread copies each file
-to the address when it is complete, the oldest first, so that no file there names one
-that is not there yet. In the other direction, what is at the address comes to this
-machine when the folder is opened.
+Files are written to a folder of this machine, as always. A thread copies each complete
+file to the address. It copies the oldest files first, so that no file there refers to a
+file that is not there yet. In the other direction, files at the address are fetched to
+this machine when the folder is opened.
 """
 
 import contextlib
@@ -19,11 +19,11 @@ from effdet_keras._internal.whole_files import atomic_write, shown_address
 from effdet_keras.errors import InvalidStateError, first_line
 from effdet_keras.extras.remote import files as remote_files
 
-_LOOK = 10.0  # seconds between two looks for files to copy
+_LOOK = 10.0  # seconds between two checks for files to copy
 
 
 class RemoteFolder:
-    """A folder at an address, and `path` in the cache folder, which stands for it."""
+    """A folder at an address, with a copy in the cache folder, at `path`."""
 
     def __init__(self, address, is_ours, *, fetches=True):
         self.address = address = address.rstrip("/")
@@ -32,21 +32,21 @@ class RemoteFolder:
         last = re.sub(r"[^\w.-]", "_", self.name.rpartition("/")[2], flags=re.ASCII)
         home = cache_folder() / "remote_folders" / f"{digest}-{last}"
         self.path = home / "files"
-        self.others = ()  # names of what is there and not ours
+        self.others = ()  # names of files there that are not ours
         self._notes = home / "copied.json"
         self._is_ours = is_ours
         self._lock = FolderLock(self.path)
         self._remote_lock = FolderLock(address)
         self._stopped = threading.Event()
         self._thread = None
-        self._copied = {}  # of each file, what it was here and there
+        self._copied = {}  # for each file, its state here and its version there
         if fetches:
             self.update()
 
     def update(self):
-        """Fetches what is at the address and not here."""
+        """Fetches new files from the address, and removes files that are gone there."""
         self.path.mkdir(parents=True, exist_ok=True)
-        if self._lock.is_held_by_another():  # which copies to there just now
+        if self._lock.is_held_by_another():  # that process is copying files there
             return
         self._copied = self._read_notes()
         there = self._files_there()
@@ -60,7 +60,7 @@ class RemoteFolder:
             self._note(name)
 
     def acquire(self, purpose):
-        """Takes the folder, here and at the address, and begins to copy."""
+        """Locks the folder, here and at the address, and starts to copy."""
         self._stop()
         self._lock.acquire(purpose)
         try:
@@ -80,12 +80,12 @@ class RemoteFolder:
         self._thread.start()
 
     def check(self):
-        """Raises RuntimeError if another process has taken the folder meanwhile."""
+        """Raises RuntimeError if another process has taken over the folder."""
         self._lock.check()
         self._remote_lock.check()
 
     def release(self):
-        """Copies what is left, and gives the folder back."""
+        """Copies the remaining files, and releases the locks."""
         if self._thread is None:
             return
         is_failing = sys.exc_info()[0] is not None
@@ -95,7 +95,7 @@ class RemoteFolder:
         except InvalidStateError:
             if not is_failing:
                 raise
-        except Exception as error:  # of each storage its own
+        except Exception as error:  # each storage has its own
             text = (
                 f"Not all files could be copied to '{self.name}': {first_line(error)}. "
                 f"They are whole in '{self.path}', and are copied when the run "
@@ -120,9 +120,9 @@ class RemoteFolder:
         while not self._stopped.wait(_LOOK):
             try:
                 self._copy_all()
-            except InvalidStateError:  # `check` tells of it
+            except InvalidStateError:  # `check` will raise it again
                 return
-            except Exception as error:  # of each storage its own
+            except Exception as error:  # each storage has its own
                 if not is_told:
                     print(
                         f"\nThe files of '{self.name}' cannot be copied: "
@@ -134,7 +134,7 @@ class RemoteFolder:
                 is_told = True
 
     def _copy_all(self):
-        """Copies what changed, the oldest first; removes there what is gone here."""
+        """Copies changed files, the oldest first; removes there what is gone here."""
         self.check()
         here = self._files_here()
         for name in sorted(here, key=lambda name: here[name]["time"]):
@@ -173,7 +173,7 @@ class RemoteFolder:
         return found
 
     def _note(self, name, here=None, entry=None):
-        """Notes what a file is here and there, or that it is gone."""
+        """Records the state of a file here and there, or that it is gone."""
         self._copied.pop(name, None)
         if entry is not None:
             self._copied[name] = {"here": here, "there": entry.version}
@@ -199,6 +199,6 @@ def _files_below(address, name, entry):
 
 
 def _state(path):
-    """What tells that a file is the same."""
+    """Returns the state of a file, which changes when the file does."""
     status = path.stat()
     return {"time": status.st_mtime_ns, "size": status.st_size}

@@ -1,7 +1,7 @@
-"""Files of `hf://owner/name` and `hf://datasets/owner/name`, by the library of the hub.
+"""Reads files of `hf://owner/name` and `hf://datasets/owner/name`, with its library.
 
-Its own settings count: the login (`HF_TOKEN`, `hf auth login`), the cache folder
-(`HF_HOME`), another server (`HF_ENDPOINT`), no network (`HF_HUB_OFFLINE`).
+The library's own settings apply: the login (`HF_TOKEN`, `hf auth login`), the cache
+folder (`HF_HOME`), another server (`HF_ENDPOINT`), no network (`HF_HUB_OFFLINE`).
 """
 
 import contextlib
@@ -14,7 +14,7 @@ from effdet_keras._internal.optional_imports import OptionalModule
 from effdet_keras.errors import EffDetError, InvalidValueError
 
 huggingface_hub = OptionalModule("huggingface_hub", "effdet-keras[huggingface]")
-# A repository's letters are those that the hub allows; a revision has no slash: %2F.
+# Names have the characters that the hub allows. A slash in a revision is written %2F.
 _ADDRESS = re.compile(
     r"hf://(datasets/(?=[^/]+/[^/]))?([\w.-]+/[\w.-]+)(?:@([^/]+))?(?:/(.*))?",
     re.I | re.A,
@@ -29,7 +29,7 @@ class HubAddress(NamedTuple):
 
 
 def parse_hub_address(address):
-    """The parts of `hf://owner/name@revision/path`, with `datasets/` before or not."""
+    """Parses `hf://owner/name@revision/path`, with or without `datasets/` in front."""
     match = _ADDRESS.fullmatch(address)
     if match is None:
         raise InvalidValueError(
@@ -44,14 +44,14 @@ def parse_hub_address(address):
 
 
 def hub_files(address):
-    """The files of the repository that an address is in, and their commit."""
+    """Returns the files of the repository of an address, and their commit."""
     hub, where = huggingface_hub.require(f"'{address}'"), parse_hub_address(address)
     with errors_of_hub(hub, f"'{address}' cannot be opened"):
         try:
             info = hub.HfApi().repo_info(
                 where.repository, revision=where.revision, repo_type=where.repo_type
             )
-        except Exception as error:  # without a network, what was fetched before
+        except Exception as error:  # without a network, use what was fetched before
             with contextlib.suppress(hub.errors.LocalEntryNotFoundError):
                 return _kept_files(hub, where)
             raise error
@@ -72,7 +72,7 @@ def _kept_files(hub, where):
 
 
 def hub_file(address):
-    """The file at an address, in the library's cache folder."""
+    """Returns the path of a file in the library's cache folder, fetched if needed."""
     hub, where = huggingface_hub.require(f"'{address}'"), parse_hub_address(address)
     with errors_of_hub(hub, f"'{address}' cannot be opened"):
         path = hub.HfApi().hf_hub_download(
@@ -86,12 +86,12 @@ def hub_file(address):
 
 @contextlib.contextmanager
 def errors_of_hub(hub, what):
-    """Makes an `OSError` of each error of the library, whose words name the cure."""
+    """Converts errors of the library to `OSError`; their text names the cure."""
     try:
         yield
     except (EffDetError, FileExistsError):
         raise
-    except Exception as error:  # of each web library its own, some no OSError
+    except Exception as error:  # each web library has its own, not always an OSError
         errors = hub.errors
         absent = errors.RepositoryNotFoundError, errors.RevisionNotFoundError
         absent += (errors.EntryNotFoundError,)

@@ -1,4 +1,4 @@
-"""`RemotePath`: an address, in the words of `pathlib`; and its copy in the cache."""
+"""`RemotePath`: an address with the methods of `pathlib`, and its copy in the cache."""
 
 import contextlib
 import fnmatch
@@ -14,14 +14,14 @@ from effdet_keras.extras.remote import files as remote_files
 
 
 class RemotePath(os.PathLike):
-    """An address, with those methods of `pathlib.Path` that are used of one."""
+    """An address, with the methods of `pathlib.Path` that this package uses."""
 
     def __init__(self, address, listings=None):
         self._base, _, rest = address.partition("://")
-        # What follows a `?` is of the file's address, not of its name.
+        # The part after a `?` belongs to the address of a file, not to its name.
         rest, mark, query = rest.partition("?")
         self._query = mark + query
-        # Two slashes stay: they may be of a key, or of an address within this one.
+        # Two slashes are kept: they may be part of a key, or of an inner address.
         self._path = _without_dots(rest.rstrip("/")) if rest.strip("/") else rest
         self._listings = {} if listings is None else listings
 
@@ -74,7 +74,7 @@ class RemotePath(os.PathLike):
         return self.parent / (self.stem + suffix)
 
     def with_parts(self, parts):
-        """The path of `parts`, of which the first is the scheme."""
+        """Returns the path of `parts`, the first of which is the scheme."""
         return self._made("/".join(parts[1:]))
 
     def exists(self):
@@ -86,7 +86,7 @@ class RemotePath(os.PathLike):
 
     @property
     def is_listed(self):
-        """Whether a look at one listing tells what is in a folder."""
+        """Whether one listing shows all that is in a folder."""
         return remote_files.can_list(str(self))
 
     def is_dir(self):
@@ -94,7 +94,7 @@ class RemotePath(os.PathLike):
         return entry is not None and entry.is_folder
 
     def version(self):
-        """A string that changes when the file is replaced; "" without a file."""
+        """Returns text that changes when the file is replaced; "" if there is none."""
         entry = self._entry()
         return "" if entry is None else entry.version
 
@@ -125,7 +125,7 @@ class RemotePath(os.PathLike):
         remote_files.remove(str(self))
 
     def fetched(self):
-        """See `local_copy`."""
+        """Returns the path of a local copy of the file; see `local_copy`."""
         entry = remote_files.find_entry(str(self))
         if entry is None or entry.is_folder:
             raise FileNotFoundError(f"There is no file '{self}'")
@@ -139,7 +139,7 @@ class RemotePath(os.PathLike):
             remote_files.fetch(str(self), target)
             for path in folder.glob(f"{owner}-*"):
                 if path != target:
-                    with contextlib.suppress(OSError):  # on Windows, one that is read
+                    with contextlib.suppress(OSError):  # on Windows, if it is open
                         path.unlink()
         return target
 
@@ -150,7 +150,7 @@ class RemotePath(os.PathLike):
                 self._listings[key] = remote_files.find_entry(key)
             return self._listings[key]
         is_bucket = self.parent == self or self.parent.parent == self.parent
-        # There may be no listing of all of them; and none has a folder without a name.
+        # Buckets may not be listable, and no listing has a folder with an empty name.
         if is_bucket or remote_files.is_repository(key) or "//" in self._path:
             return remote_files.find_entry(key)
         return self.parent._entries().get(self.name)
@@ -164,7 +164,7 @@ class RemotePath(os.PathLike):
 
 
 def _without_dots(path):
-    """A path without the parts "." and "..", of which the first part stays."""
+    """Removes the parts "." and ".." of a path; its first part always stays."""
     parts = []
     for part in path.split("/"):
         if part == "..":

@@ -10,23 +10,23 @@ import numpy as np
 from effdet_keras.extras.report.pages import Markup, concat_markup, element
 
 WIDTH, HEIGHT = 420, 260
-MAX_LINES = 8  # colors that the style sheet has
-_MAX_POINTS = 3000  # drawn of a scatter; more only make the file large
-_DOTS = 40  # points of a line, from which they are no longer marked
+MAX_LINES = 8  # number of colors in the style sheet
+_MAX_POINTS = 3000  # of a scatter plot; more would only make the file larger
+_DOTS = 40  # lines with more points have no dots
 _BAR = 22  # height of a row of `bars`
 
 
 class Chart(NamedTuple):
-    """A chart with its words."""
+    """A chart with its title, captions and legend."""
 
     title: str
     svg: str
-    words: tuple = ()  # lines below it
-    legend: tuple = ()  # the names of its lines, in the order of their colors
+    words: tuple = ()  # captions below it
+    legend: tuple = ()  # names of its lines, in the order of their colors
 
 
 def chart_figures(charts):
-    """Charts as HTML, as many side by side as have room."""
+    """Returns charts as HTML, side by side if there is room."""
     figures = [_figure(chart) for chart in charts]
     return element("div", *figures, class_="charts") if figures else Markup()
 
@@ -46,7 +46,7 @@ def _figure(chart):
 
 
 def scatter(points, highlighted, marks, axes):
-    """Points `[n, 2]` on logarithmic axes, some in red, and crosses `[k, 2]`."""
+    """Draws points `[n, 2]` on log axes, some highlighted, and crosses `[k, 2]`."""
     points, highlighted = np.asarray(points), np.asarray(highlighted)
     every = max(1, len(points) // _MAX_POINTS)
     points, highlighted = points[::every], highlighted[::every]
@@ -68,9 +68,9 @@ def scatter(points, highlighted, marks, axes):
 
 
 def bars(names, values, texts):
-    """A horizontal bar for each name, with a text at its end."""
+    """Draws a horizontal bar for each name, with text at its end."""
     top = max([*values, 1e-9])
-    left = min(14 + 8 * max(map(len, names), default=0), 178)  # phones: 13 pixels
+    left = min(14 + 8 * max(map(len, names), default=0), 178)  # phones have 13 px text
     room = WIDTH - left - 14 - 7 * max(map(len, texts), default=0)
     parts = []
     for row, (name, value, text) in enumerate(zip(names, values, texts)):
@@ -85,9 +85,9 @@ def bars(names, values, texts):
 
 
 def intervals(names, ranges, texts):
-    """A line from low to high for each name, with a dot at the value, beside zero.
+    """Draws an interval for each name, as a line with a dot at the value.
 
-    `ranges` are `(low, value, high)`; the dashed line down the chart is at zero.
+    `ranges` are `(low, value, high)`. A dashed vertical line marks zero.
     """
     ends = [end for low, _, high in ranges for end in (low, high)]
     low, high = min([*ends, 0.0]), max([*ends, 0.0])
@@ -115,9 +115,9 @@ def intervals(names, ranges, texts):
 
 
 def curves(lines, x_ticks, y_ticks, axes, *, diagonal=False, dots=()):
-    """Lines `(x, y)` on axes that end at their ticks, broken where nothing is known.
+    """Draws lines `(x, y)` on axes that end at their ticks; NaN interrupts a line.
 
-    `dots` are more points `(x, y)` beside each line, in its color.
+    `dots` are additional points `(x, y)` for each line, in its color.
     """
     (left, _), *_, (right, _) = x_ticks
     (bottom, _), *_, (top, _) = y_ticks
@@ -153,7 +153,7 @@ UNIT_TICKS = [(value, f"{value:g}") for value in (0.0, 0.25, 0.5, 0.75, 1.0)]
 
 
 def even_ticks(low, high, least_step=0.0):
-    """About four ticks around two values, at steps of 1, 2 or 5 times 10 ** k."""
+    """Returns about four ticks around two values, at steps of 1, 2 or 5 * 10 ** k."""
     size = (high - low) if high > low else abs(high) or 1.0
     step = _round_step(max(size / 4, least_step))
     first, last = math.floor(low / step), math.ceil(high / step)
@@ -162,20 +162,20 @@ def even_ticks(low, high, least_step=0.0):
 
 
 def _round_step(least):
-    """1, 2 or 5 times a power of ten: the first of these that is no smaller."""
+    """Returns the smallest 1, 2 or 5 times a power of ten that is at least `least`."""
     ten = 10.0 ** math.floor(math.log10(least))
     return next(ten * k for k in (1, 2, 5, 10) if ten * k >= least)
 
 
-# --- A table of counts as colored cells.
+# --- Tables of counts as colored cells.
 
-_NAMES = 92  # width of the names of the rows
-_TOP = 18  # height of the name of the columns
-_DARKEST = 0.7  # opacity: numbers stay legible
+_NAMES = 92  # width of the row names
+_TOP = 18  # height of the axis names
+_DARKEST = 0.7  # opacity at which numbers are still legible
 
 
 def heat_map(rows, columns, counts, axes):
-    """Counts `[rows, columns]` as cells, each as dark as its share of its row."""
+    """Draws counts `[rows, columns]` as cells, shaded by their share of the row."""
     counts = np.asarray(counts)
     shares = counts / np.maximum(counts.sum(axis=1, keepdims=True), 1)
     side = (WIDTH - _NAMES - 4) / max(len(columns), 1)
@@ -201,13 +201,13 @@ def heat_map(rows, columns, counts, axes):
     return _svg(f"{bottom + 62:.0f}", *parts)
 
 
-# --- The frame of a chart: where values lie on the paper, grid, numbers, names.
+# --- The frame of a chart: coordinates, grid, numbers and names of axes.
 
 _LEFT, _RIGHT, _TOP_OF_FRAME, _BOTTOM = 46, 18, 24, 34
 
 
 class _Frame:
-    """Places on the paper of values on two axes."""
+    """Converts values on two axes to coordinates in the chart."""
 
     def __init__(self, x_range, y_range):
         self._x, self._y = x_range, y_range
@@ -222,7 +222,7 @@ class _Frame:
         )
 
     def grid(self, x_ticks, y_ticks, axes):
-        """Lines and numbers of both axes, and their names."""
+        """Returns lines and numbers of both axes, and their names."""
         lines, words = [], []
         for value, text in x_ticks:
             x, bottom = self.place(value, self._y[0])
@@ -250,7 +250,7 @@ def _rect(x, y, width, height, class_, title=None, **attributes):
 
 
 def _cut(name, longest):
-    """A name, cut if it is long, and the whole of it, shown where one points at it."""
+    """Returns a name, shortened if it is long, and the whole name as a tooltip."""
     shown = name if len(name) <= longest else name[: longest - 1] + "…"
     return shown, element("title", name)
 

@@ -1,4 +1,4 @@
-"""`EvaluationReport`: an evaluation as one HTML file for people."""
+"""`EvaluationReport`: an evaluation as one HTML file."""
 
 from __future__ import annotations
 
@@ -31,20 +31,20 @@ from effdet_keras.visualize import COLORS, draw_marked, history_panels
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class EvaluationReport:
-    """An evaluation as one HTML file, which needs no network and no scripts.
+    """An evaluation as one HTML file, which needs neither a network nor scripts.
 
     Args:
-        title: string.
-        evaluation: `Evaluation`.
-        results: the `ImageResult`s that it was made of.
-        dataset: `DetectionDataset` whose images are drawn; None draws none.
-        facts: mapping from name to text: model, dataset, timing.
-        history: mapping from name to one number per epoch, as `fit` returns it.
-        configuration: string, shown as it is, such as a YAML text.
+        title: string, the title of the page.
+        evaluation: `Evaluation` to show.
+        results: sequence of the `ImageResult`s from which it was computed.
+        dataset: `DetectionDataset` whose images are drawn; None draws no images.
+        facts: mapping from name to text, such as model, dataset and time.
+        history: mapping from name to one number per epoch, as in the history of `fit`.
+        configuration: string, shown unchanged, such as a YAML text.
         comparison: `Comparison` with another detector.
         segmentation: mapping from name to number, as of `MeanIoU.result`.
-        class_maps: mapping from image id to the class map that was found, `[H, W]`, to
-            be shown beside the mask.
+        class_maps: mapping from image id to the detected class map, `[H, W]`, which is
+            shown beside the mask.
 
     Example:
         >>> from effdet_keras.evaluate.evaluation import analyze_results
@@ -68,7 +68,7 @@ class EvaluationReport:
     class_maps: Mapping[int, np.ndarray] = dataclasses.field(default_factory=dict)
 
     def html(self) -> str:
-        """Returns the page. Everything that comes out of the data is escaped."""
+        """Returns the page. All text from the data is escaped."""
         has_objects = self.evaluation.num_objects > 0
         values = {
             "title": self.title,
@@ -133,13 +133,13 @@ class EvaluationReport:
         }
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Writes the page to an `.html` file, whole or not at all."""
+        """Writes the page to an `.html` file, completely or not at all."""
         write_text(path, self.html())
 
 
 # --- The charts of an evaluation: curves, confusion, calibration, errors, slices.
 
-_CELLS = 9  # classes of the confusion matrix: more cannot be read on a phone
+_CELLS = 9  # classes in the confusion matrix: a phone has no room for more
 
 
 def evaluation_charts(evaluation):
@@ -201,7 +201,7 @@ def _errors(evaluation):
 
 
 def _calibration(evaluation):
-    """Returns a reliability diagram of the scores, or None without detections."""
+    """Returns a reliability diagram of the scores; None without detections."""
     found = evaluation.calibration
     if not found.counts.sum():
         return None
@@ -222,18 +222,18 @@ def _calibration(evaluation):
 
 def _slices(title, slices):
     measured = [one for one in slices if one.num_objects]
-    if len(measured) < 2:  # one is the number of all
+    if len(measured) < 2:  # a single slice only repeats the AP of all
         return None
     texts = [f"{one.ap:.3f} ({one.num_objects:,})" for one in measured]
     svg = charts.bars([x.name for x in measured], [x.ap for x in measured], texts)
     return Chart(title, svg, ("In brackets the number of objects.",))
 
 
-# --- The curves of a training, as charts of a page.
+# --- Curves of a training.
 
 
 def training_charts(history):
-    """Draws the curves of a training; NaN where an epoch has no number."""
+    """Draws the curves of a training; NaN stands for an epoch without a number."""
     lines = {name: np.asarray(values, float) for name, values in history.items()}
     lines = {name: x for name, x in lines.items() if np.isfinite(x).any()}
     return [
@@ -257,11 +257,11 @@ def _panel(title, lines):
     return Chart(title, svg, (), tuple(legend))
 
 
-# --- Masks of a report beside the class maps that were found.
+# --- Masks beside the detected class maps.
 
 
 def _class_map_figures(dataset, class_maps):
-    """Images twice: with their mask, and with what was found."""
+    """Yields figures of images: one with the mask, one with the detected classes."""
     records = {record.image_id: record for record in dataset.records}
     for image_id, class_map in class_maps.items():
         try:
@@ -279,8 +279,8 @@ def _class_map_figures(dataset, class_maps):
 
 # --- Images of a report: the worst ones, and annotations that may be wrong.
 
-_WORST = 12  # images shown
-_SUSPECTS = 4  # shown of each kind
+_WORST = 12  # number of images
+_SUSPECTS = 4  # number of suspects of each kind
 _SUSPECT_KINDS = {
     "missing": "A confident detection where nothing is annotated.",
     "unfound": "An annotation where the detector sees nothing.",
@@ -289,12 +289,12 @@ _SUSPECT_KINDS = {
 }
 _BAD, _GOOD, _ASIDE = range(3)
 _COLORS = BAD, GOOD, ASIDE = COLORS[0], COLORS[2], COLORS[1]
-_AROUND = 2.5  # sides of a crop, in sides of the box that it is about
-_LEAST_CROP = 64  # pixels: less shows nothing of what is around
+_AROUND = 2.5  # side of a crop as a multiple of the side of its box
+_LEAST_CROP = 64  # pixels: a smaller crop would not show the surroundings
 
 
 class _PictureRenderer:
-    """Draws what is true and what was found; what cannot be read is left out."""
+    """Draws ground truth and detections; images that cannot be read are left out."""
 
     def __init__(self, evaluation, results, dataset):
         self._evaluation = evaluation
@@ -302,12 +302,12 @@ class _PictureRenderer:
         self._records = {record.image_id: record for record in dataset.records}
 
     def worst(self):
-        """Returns the worst images as HTML; an empty text if there is nothing wrong."""
+        """Returns the worst images as HTML; empty text if nothing is wrong."""
         wrong = [x for x in self._evaluation.worst_images if x.badness > 0][:_WORST]
         return pages.gallery(map(self._worst_figure, wrong))
 
     def suspects(self):
-        """Returns the most suspicious annotations as HTML, kind by kind."""
+        """Returns the most suspicious annotations as HTML, by kind."""
         parts = []
         for kind, meaning in _SUSPECT_KINDS.items():
             found = [x for x in self._evaluation.suspects if x.kind == kind]
@@ -340,7 +340,7 @@ class _PictureRenderer:
         return pages.figure(pages.pair(drawn, name), name, words)
 
     def _drawn(self, image, boxes, labels, colors, scores=None):
-        """The image with boxes: what is wrong on top, and that alone with its name."""
+        """Draws boxes; wrong ones are on top, and only these have names."""
         scores = [None] * len(boxes) if scores is None else scores
         marks = [
             (color, box, self._name(label, score) if color == _BAD else "")
@@ -374,7 +374,7 @@ class _PictureRenderer:
         return pages.figure(pages.image_tag(drawn, name), name, words)
 
     def _pixels(self, image_id):
-        """The image, or None where it is not there or cannot be read."""
+        """Returns the pixels of an image; None if it is missing or cannot be read."""
         try:
             return load_image(self._records[image_id])
         except (ValueError, OSError, KeyError):
@@ -386,7 +386,7 @@ class _PictureRenderer:
 
 
 def crop_around(boxes, image_size):
-    """The part of an image to show for some boxes: with what is around them."""
+    """Returns the part of an image, `yxyx`, that shows boxes and their surroundings."""
     low, high = boxes[:, :2].min(axis=0), boxes[:, 2:].max(axis=0)
     middle = (low + high) / 2
     side = max(_AROUND * (high - low).max(), _LEAST_CROP)

@@ -1,4 +1,4 @@
-"""Pages of HTML in one file each: no network, no scripts; light, dark and on paper."""
+"""HTML pages in one file each: no network, no scripts; for light, dark and print."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from PIL import Image
 
 from effdet_keras.visualize import draw_class_map
 
-# --- Elements of HTML and SVG, in which all text is escaped that is not `Markup`.
+# --- Elements of HTML and SVG. All text is escaped unless it is `Markup`.
 
 
 class Markup(str):
-    """Text that is HTML already; all other text is escaped."""
+    """Text that is already HTML; all other text is escaped."""
 
 
 def escaped(value):
@@ -26,7 +26,7 @@ def escaped(value):
 
 
 def concat_markup(*contents):
-    """Contents after each other; those that are no `Markup` are escaped."""
+    """Concatenates contents, and escapes those that are not `Markup`."""
     return Markup("".join(map(escaped, contents)))
 
 
@@ -42,7 +42,7 @@ def element(tag, *contents, **attributes):
 
 
 def render(name, **values):
-    """Fills the blocks (between empty lines) of a file that have all their values."""
+    """Fills a template file; a block (between empty lines) needs all its values."""
     given = {key: escaped(value) for key, value in values.items() if value}
     blocks = (x for x in _blocks(name) if given.keys() >= {*x.get_identifiers()})
     return Markup("\n".join(block.substitute(given) for block in blocks))
@@ -55,7 +55,7 @@ def _blocks(name):
 
 
 def html_page(title, body):
-    """A page; `body` is HTML."""
+    """Returns a page; `body` is HTML."""
     return render("page.html", title=title or "-", body=Markup(body))
 
 
@@ -64,7 +64,7 @@ def items(texts):
 
 
 def words_table(rows):
-    """A table of rows of a name, perhaps a number, and words."""
+    """Returns a table with rows of a name, perhaps a number, and text."""
     table = []
     for *first, words in rows:
         cells = (element("td", cell) for cell in first)
@@ -73,7 +73,7 @@ def words_table(rows):
 
 
 def stacked_table(table, last_is_all=False):
-    """A table below the names of its columns, which becomes a list on a phone."""
+    """Returns a table with column names, which becomes a list on a phone."""
     columns, *rows = table
     head = element("tr", *(element("th", name) for name in columns))
     body = []
@@ -87,22 +87,22 @@ def stacked_table(table, last_is_all=False):
     return element("table", *parts, class_="stacked")
 
 
-# --- Images inside a page: small enough to be shown pixel by pixel, also on a phone.
+# --- Images in a page: small enough to be shown at full resolution, even on a phone.
 
-# Pixels of a shown image's longer side. The page shows it at this size, not smaller:
-# the names of classes are drawn in it.
+# The longer side of a shown image in pixels. The page never shows it smaller, because
+# the names of classes are drawn into it.
 SHOWN_SIDE = 320
 
 
 def shrunk(image, longest=SHOWN_SIDE):
-    """An image `[h, w, 3]` as small as it is shown, and the scale of its boxes."""
+    """Returns an image `[h, w, 3]` in the size for display, and the scale of boxes."""
     scale = min(longest / max(image.shape[:2]), 1.0)
     size = [max(1, round(side * scale)) for side in image.shape[:2]]
     return np.asarray(Image.fromarray(image).resize(size[::-1])), scale
 
 
 def fitted(image):
-    """The same, but a small image is enlarged 2, 3, ... times."""
+    """Does the same, but enlarges a small image by an integer factor."""
     factor = SHOWN_SIDE // max(image.shape[:2])
     if factor < 2:
         return shrunk(image)
@@ -112,7 +112,7 @@ def fitted(image):
 
 
 def colored(image, class_map, names):
-    """An image under the colors of a class map of any size, where there is one."""
+    """Returns an image with a class map as colors over it, if there is a class map."""
     if class_map is None:
         return image
     resized = Image.fromarray(np.asarray(class_map, np.uint8)).resize(
@@ -122,7 +122,7 @@ def colored(image, class_map, names):
 
 
 def image_tag(image, name):
-    """An image, `[H, W, 3]`, with its pixels inside."""
+    """Returns an `img` element for an image `[H, W, 3]`, with the pixels in it."""
     file = io.BytesIO()
     Image.fromarray(image).save(file, "JPEG", quality=85)
     data = base64.b64encode(file.getvalue()).decode()
@@ -134,13 +134,13 @@ def image_tag(image, name):
 
 
 def figure(shown, name, words=""):
-    """What is shown of an image, over its name and some words."""
+    """Returns a figure with the image's name and some text as the caption."""
     caption = element("figcaption", element("code", name), " ", words)
     return element("figure", shown, caption)
 
 
 def pair(images, name):
-    """Images of one name side by side; `images` is from title to image."""
+    """Returns images side by side; `images` is a dict from title to image."""
     drawn = (
         element("div", element("small", title), image_tag(image, f"{title} of {name}"))
         for title, image in images.items()
@@ -149,6 +149,6 @@ def pair(images, name):
 
 
 def gallery(figures):
-    """Figures beside each other; an empty text if there are none."""
+    """Returns figures side by side; empty text if there are none."""
     figures = [figure for figure in figures if figure]
     return element("div", *figures, class_="images") if figures else Markup()

@@ -1,4 +1,4 @@
-"""The boxes of a dataset in one table, so that each can be followed by its row."""
+"""The boxes of a dataset in one table, in which each box is followed by its row."""
 
 from __future__ import annotations
 
@@ -19,18 +19,18 @@ from effdet_keras.extras.data_check.check import describe_box
 from effdet_keras.network.anchors import anchors_of
 from effdet_keras.train.inputs import ErrorContext
 
-_SHOWN = 3  # examples of boxes
+_SHOWN = 3  # number of boxes that are shown as examples
 _BATCH_SIZE = 8
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class AnnotatedBoxes:
-    """All boxes of a dataset but its crowd regions, one per row."""
+    """All boxes of a dataset except crowd regions, one per row."""
 
     dataset: DetectionDataset
-    owner: np.ndarray  # ints `[n]`, the record that a box belongs to
-    row: np.ndarray  # ints `[n]`, its place in that record
-    boxes: np.ndarray  # float64 `[n, 4]`, `yxyx` in pixels, as they are annotated
+    owner: np.ndarray  # ints `[n]`, index of the record of a box
+    row: np.ndarray  # ints `[n]`, index of a box in its record
+    boxes: np.ndarray  # float64 `[n, 4]`, `yxyx` in pixels, as annotated
     labels: np.ndarray  # ints `[n]`
 
     @classmethod
@@ -51,12 +51,12 @@ class AnnotatedBoxes:
         return len(self.owner)
 
     def has_area(self):
-        """Which boxes have finite numbers and an area, bools `[n]`."""
+        """Returns bools `[n]`, which boxes are finite and have an area."""
         sides = self.boxes[:, 2:] - self.boxes[:, :2]
         return np.isfinite(self.boxes).all(axis=1) & (sides > 0).all(axis=1)
 
     def examples(self, rows):
-        """The first of some rows in words: file, class and box."""
+        """Returns the first of some rows as text: file, class and box."""
         return tuple(self._describe(int(row)) for row in rows[:_SHOWN])
 
     def _describe(self, row):
@@ -67,9 +67,9 @@ class AnnotatedBoxes:
         return f"{record.name}: {name}, {box}"
 
     def average_precision(self, truth, found, labels=None):
-        """COCO's AP of boxes that were followed, each a detection with the score 1.
+        """Returns COCO's AP of followed boxes, each a detection with a score of 1.
 
-        `truth` and `found` are `Followed`; `labels` are of what was found.
+        `truth` and `found` are `Followed`; `labels` are the labels of `found`.
         """
         labels = self.labels if labels is None else labels
         results = []
@@ -85,24 +85,24 @@ class AnnotatedBoxes:
 
 
 class Followed(NamedTuple):
-    """What became of the boxes of a table so far."""
+    """The boxes of a table after some stages."""
 
     boxes: np.ndarray  # floats `[n, 4]`, `yxyx` in pixels of the image
-    is_there: np.ndarray  # bools `[n]`, which are still there
+    is_there: np.ndarray  # bools `[n]`, which ones are still there
 
 
 class NetworkInputs(NamedTuple):
-    """The boxes of a table where the network sees them."""
+    """The boxes of a table as the network receives them."""
 
-    boxes: np.ndarray  # float32 `[n, 4]`, in pixels of the input; else zeros
-    is_there: np.ndarray  # bools `[n]`, which arrived
-    image_scales: np.ndarray  # float32, of each image; 0 if it cannot be read
+    boxes: np.ndarray  # float32 `[n, 4]`, `yxyx` in pixels of the input; zeros if lost
+    is_there: np.ndarray  # bools `[n]`, which ones the network receives
+    image_scales: np.ndarray  # float32, one per image; 0 if it cannot be read
 
 
 def read_network_inputs(table, config):
-    """Sends a dataset through the pipeline of evaluation: reading and letterbox.
+    """Reads a dataset with the pipeline of evaluation, including the letterbox.
 
-    Each box has its place in its image for a label, by which it is known again.
+    The label of each box is its index in its image, which identifies it afterwards.
     """
     records = table.dataset.records
     most = max((len(record.labels) for record in records), default=0)
@@ -132,27 +132,27 @@ def read_network_inputs(table, config):
 
 
 def _ground_truth(batches):
-    """The ground truth of each batch; none where no image can be read."""
+    """Yields the ground truth of each batch; nothing if no image can be read."""
     with contextlib.suppress(InvalidValueError), ErrorContext(batches).plain_errors():
         for _, truth in batches.as_numpy_iterator():
             yield truth
 
 
 class FollowedTargets(NamedTuple):
-    """What anchors have to predict, gathered for each box.
+    """The targets of anchors, collected for each box.
 
-    `boxes`, float32 `[n, 4]` in pixels of the input, are of what its anchors decode to
-    what is farthest from the box; zeros without an anchor. `labels` are the class of
-    that anchor.
+    Of the boxes to which the anchors of a box decode, `boxes` has the one that is
+    farthest from it: float32 `[n, 4]`, `yxyx` in pixels of the input, zeros for a box
+    without an anchor. `labels` has the class of that anchor.
     """
 
-    num_anchors: np.ndarray  # ints `[n]`, how many anchors have to predict a box
+    num_anchors: np.ndarray  # ints `[n]`, number of anchors that have to predict a box
     boxes: np.ndarray
     labels: np.ndarray
 
 
 def follow_targets(table, inputs, config, matching):
-    """Matches boxes with anchors, encodes them as training does, and decodes them."""
+    """Matches boxes with anchors, encodes them like training, and decodes them."""
     anchors = anchors_of(config)
     num_anchors = np.zeros(len(table), int)
     boxes = np.zeros((len(table), 4), "float32")
@@ -165,7 +165,7 @@ def follow_targets(table, inputs, config, matching):
     for rows in _rows_by_image(table, inputs):
         in_boxes, in_labels = inputs.boxes[rows][None], table.labels[rows][None]
         numbers = np.arange(len(rows), dtype="int32")[None]
-        # Matched once by number, which tells whose an anchor is, and once by class.
+        # Match twice: once by number, which identifies the box, and once by class.
         (whose,), _ = targets_of(in_boxes, numbers)
         (classes,), (deltas,) = targets_of(in_boxes, in_labels.astype("int32"))
         used = np.flatnonzero(whose >= 0)
@@ -184,7 +184,7 @@ def follow_targets(table, inputs, config, matching):
 
 
 def _rows_by_image(table, inputs):
-    """The rows that arrived, of each image that has some."""
+    """Returns, for each image that has any, the rows of boxes that are still there."""
     rows = np.flatnonzero(inputs.is_there)
     starts = np.flatnonzero(np.diff(table.owner[rows])) + 1
     return np.split(rows, starts) if len(rows) else []

@@ -1,4 +1,4 @@
-"""`effdet-keras selftest`: can this model learn this dataset, and if not, why not?"""
+"""`effdet-keras selftest`: tests whether a model can learn a dataset, or why not."""
 
 from __future__ import annotations
 
@@ -128,11 +128,11 @@ def run(
         has_segmentation = tested.config.has_segmentation
     how = {"unlabelled": unlabelled, "reader_options": reader_options}
     dataset = _read(data, split, format, has_segmentation, how)
-    if archive is None:  # as a run would make it for this dataset
+    if archive is None:  # make the model as a run would for this dataset
         if not training:
             fields.setdefault("weights", None)
         if all(record.usable().is_crowd.all() for record in dataset.records):
-            # Nothing to fit them to; the first stage says so.
+            # There are no boxes to fit them to; the first stage reports that.
             fields = {"image_size": None, "anchors": None, **fields}
         tested = make_model(RunConfiguration().replace(**fields), dataset)
     height, width = tested.config.image_size
@@ -144,7 +144,7 @@ def run(
 
 
 def _read(data, split, format, masks, how):
-    """The images to test with; the stages say what is wrong with them."""
+    """Returns the images to test with; the stages report their problems."""
     from effdet_keras.data.any_format import load_splits
     from effdet_keras.data.find_dataset import find
     from effdet_keras.data.formats.reading import chosen_split
@@ -153,7 +153,7 @@ def _read(data, split, format, masks, how):
     with warnings.catch_warnings(action="ignore"):
         found = find(data, format, how["reader_options"])
         options = {"masks": masks and FORMATS[found.format].has_masks, **how}
-        # All splits, so that labels are those of a training on all of it.
+        # Read all splits, so that labels are those of a training on the whole dataset.
         splits = load_splits(data, format=format, on_error="skip", **options)
     if split is None and len(splits) > 1:
         split = "train"

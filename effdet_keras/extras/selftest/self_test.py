@@ -1,4 +1,4 @@
-"""`self_test`: can this model learn this dataset, and if not, at which stage?"""
+"""`self_test`: tests whether a model can learn a dataset, and finds where it fails."""
 
 from __future__ import annotations
 
@@ -33,10 +33,10 @@ from effdet_keras.train.freezing import frozen_state, restore_frozen
 from effdet_keras.train.matching import ATSSMatching, IoUMatching
 
 RULES = {"IoU": IoUMatching(), "ATSS": ATSSMatching()}
-LEARNED = 0.9  # AP on the images that were trained on
-NUM_IMAGES = 4  # of the batch
-STEPS = 400  # at most
-_STEPS_BETWEEN = 25  # from one evaluation to the next
+LEARNED = 0.9  # AP on the training images from which they count as learned
+NUM_IMAGES = 4  # number of images to learn by heart
+STEPS = 400  # the most training steps
+_STEPS_BETWEEN = 25  # steps from one evaluation to the next
 _RATE = 3e-3
 _OVERFITTING = "overfitting"
 _NO_MASKS = (
@@ -55,35 +55,38 @@ def self_test(
     run_eagerly: bool = False,
     verbose: bool = True,
 ) -> SelfTestReport:
-    """Follows the boxes of a dataset through all that training does with them.
+    """Follows the boxes of a dataset through all stages of a training.
 
-    For when a training does not learn. Each stage gets what the one before it left,
-    and passes if COCO's AP of what is then left is high enough:
+    It helps when a training does not learn. Each stage receives the boxes that the
+    stage before has left, and passes if COCO's AP of the boxes that it leaves is high
+    enough:
 
-    | stage | what | AP |
+    | stage | what it does | AP to pass |
     | --- | --- | --- |
-    | scoring | the annotations, as detections of themselves | 1 |
-    | reading | as training reads them, clipped to their images | 0.99 |
-    | letterbox | on the network's input, and back | 0.99 |
-    | matching | those that some anchor has to predict, by both rules | 0.99 |
-    | encoding | encoded as targets, decoded, scored | 0.99 |
-    | all of it | the last against the annotations | 0.99 |
+    | scoring | scores the annotations as detections of themselves | 1 |
+    | reading | reads boxes as training does, clipped to their images | 0.99 |
+    | letterbox | moves boxes to the network's input, and back | 0.99 |
+    | matching | keeps boxes that an anchor has to predict, by both rules | 0.99 |
+    | encoding | encodes boxes as targets, decodes and scores them | 0.99 |
+    | all of it | scores the decoded boxes against the annotations | 0.99 |
     | overfitting | a copy of the model learns four images by heart | 0.9 |
 
     Args:
-        dataset: `DetectionDataset`, of the classes of the model.
-        model: `EfficientDet`; a copy of it is trained, and what is frozen stays so.
-        training: bool, whether to do the last stage, which takes minutes. With a
-            segmentation head it needs a dataset with masks.
-        num_images: int, how many images to follow, drawn at random; None for all.
-        steps: int, of the training at most.
-        run_eagerly: bool, whether not to compile its step.
+        dataset: `DetectionDataset` with the classes of the model.
+        model: `EfficientDet`. A copy of it is trained, in which frozen weights stay
+            frozen.
+        training: bool, whether to run the last stage, which takes minutes. For a model
+            with a segmentation head, this needs a dataset with masks.
+        num_images: int, number of images to follow, drawn at random; None for all.
+        steps: int, the most steps of the training.
+        run_eagerly: bool, whether to train without compiling the step.
         verbose: bool, whether to print each stage when it is done.
 
     Returns:
-        A report with `ok`, whether all stages passed; `stages`, and `stage(name)` for
-        one of them, each with `passed`, `average_precision`, `cure` and what it `lost`;
-        and `verdict()`, one sentence. `print` shows it all.
+        `SelfTestReport`, which `print` shows completely. `ok` is whether all stages
+        passed. `stages` has all stages, and `stage(name)` returns one of them. Each
+        stage has `passed`, `average_precision`, `cure` and `lost`, the lost boxes.
+        `verdict()` returns one sentence.
 
     Raises:
         ValueError: If the dataset has other classes than the model, or a number is
@@ -109,7 +112,7 @@ def self_test(
             [dataset.records[place] for place in sorted(drawn.tolist())],
             dataset.class_names,
             dataset.category_ids,
-            problems=dataset.problems,  # which `subset` leaves out
+            problems=dataset.problems,  # `subset` would drop them
             seg_class_names=dataset.seg_class_names,
         )
     stages: list[SelfTestStage] = []
@@ -135,7 +138,10 @@ def self_test(
 
 
 def follow_boxes(dataset, config, add, rules=RULES):
-    """All stages that need no training; which images lose no box, bools."""
+    """Adds all stages without training; returns bools, images that lose no box.
+
+    The result is None if no box can be scored.
+    """
     none = np.zeros(len(dataset), bool)
     table = AnnotatedBoxes.of(dataset)
     scoring, start = check_scoring(table)
@@ -174,25 +180,25 @@ def _overfit(dataset, model, is_usable, **options):
 
 
 def _in_classes_of(model, dataset):
-    """The dataset with the labels that the model has, as `fit` has it."""
+    """Returns the dataset with the labels of the model, as `fit` uses it."""
     names = model.class_names
     if names is None or not set(dataset.class_names) <= set(names):
-        category_ids_in_dataset(model, dataset)  # says what is wrong
+        category_ids_in_dataset(model, dataset)  # raises if they do not fit
         return dataset
     return dataset.with_classes(names, model.category_ids)
 
 
-# --- The last stage: a few images, learned by heart, by a copy of the model.
+# --- The last stage: a copy of the model learns a few images by heart.
 
 
 def check_overfitting(
     model, dataset, *, steps=STEPS, learning_rate=_RATE, run_eagerly=False, verbose=True
 ):
-    """Trains a model on one batch until it knows it by heart, or `steps` are over.
+    """Trains a model on one batch until it knows it by heart, or for `steps` steps.
 
-    There is nothing to be learned for other images, and so nothing that makes it hard:
-    the same images at every step, no augmentation, no averages, one learning rate.
-    What is frozen stays frozen.
+    The model does not have to generalize, so nothing makes the task harder: each step
+    has the same images, and there is no augmentation, no averaging of weights, and one
+    constant learning rate. Frozen weights stay frozen.
     """
     stage = functools.partial(SelfTestStage, _OVERFITTING, needed=LEARNED)
     if not model.trainable_variables:
@@ -221,14 +227,14 @@ def check_overfitting(
 
 
 def choose_images(dataset: DetectionDataset, count: int = NUM_IMAGES) -> list[int]:
-    """Chooses images to learn by heart: those with the fewest boxes, but some."""
+    """Returns the indices of images to learn: with the fewest boxes, but not none."""
     counts = np.array([(~r.usable().is_crowd).sum() for r in dataset.records])
     order = np.argsort(counts, kind="stable")
     return sorted(order[counts[order] > 0][:count].tolist())
 
 
 def _learn(model, dataset, steps, verbose):
-    """Trains until all is learned, or to the last step: the losses, and the numbers."""
+    """Trains until all is learned, or to the last step; returns losses and metrics."""
     say = print if verbose else lambda *_, **__: None
     say(
         f"Learning {count_of(len(dataset), 'image')} by heart, in at most {steps} "
@@ -250,7 +256,7 @@ def _learn(model, dataset, steps, verbose):
 
 
 def cure_of(losses, numbers, steps):
-    """What to do, from what a training of so many steps looked like."""
+    """Returns advice for a training with these losses and metrics; "" if it passed."""
     if numbers["AP"] >= LEARNED:
         return ""
     if losses[-1] > 0.8 * losses[0]:

@@ -1,4 +1,4 @@
-"""What a self-test finds at each stage before the network: a number, losses, a cure."""
+"""The stages of a self-test before the network: an AP, lost boxes, and a cure."""
 
 from __future__ import annotations
 
@@ -15,21 +15,21 @@ from effdet_keras.extras.selftest.boxes import Followed
 
 _WIDTH = 88
 _WHOLE, _NEARLY_WHOLE = 0.9999, 0.99  # AP from which a stage passes
-_SMALLEST = 2.0  # pixels of the input: less is no cell of the stem's first convolution
+_SMALLEST = 2.0  # pixels of the input: the cell size of the stem's first convolution
 _SHOWN = 3
 _ASK_INSPECT = (
     "Are x and y swapped, corners read as width and height, or the boxes those of an "
     "image of another size? `effdet-keras inspect DATA` tries it out."
 )
-# Problems of readers with boxes that are in the records, and followed.
+# Reported problems whose boxes are still in the records, and are followed.
 _FOLLOWED = ("empty box", "box outside")
 
 
 @dataclasses.dataclass(frozen=True)
 class LostBoxes:
-    """Boxes that a stage loses for one reason, or problems that the reader had."""
+    """Boxes that a stage loses for one reason, or problems reported by the reader."""
 
-    reason: str  # "a box lies outside of its image"
+    reason: str  # such as "a box lies outside of its image"
     count: int
     examples: tuple[str, ...] = ()  # the first few: file names and boxes
     cure: str = ""
@@ -37,19 +37,19 @@ class LostBoxes:
 
 @dataclasses.dataclass(frozen=True)
 class SelfTestStage:
-    """One stage of a self-test; `print` shows one line, and what was lost below it."""
+    """One stage of a self-test; `print` shows a line, and the lost boxes below it."""
 
     name: str
-    average_precision: float  # COCO's, of what the stage leaves; -1 if there is none
+    average_precision: float  # COCO's AP of the boxes it leaves; -1 if there are none
     needed: float  # the AP from which the stage passes
-    detail: str  # what was counted
+    detail: str  # the counts of boxes
     lost: tuple[LostBoxes, ...] = ()
     cure: str = ""  # what to do if the stage fails
-    has_error: bool = False  # whether it fails whatever its AP
+    has_error: bool = False  # whether it fails regardless of its AP
 
     @property
     def passed(self) -> bool:
-        """Whether nothing that matters is lost."""
+        """Whether the AP is high enough, and there is no error."""
         return not self.has_error and self.average_precision >= self.needed
 
     def __str__(self):
@@ -71,7 +71,7 @@ class SelfTestStage:
 
 @dataclasses.dataclass(frozen=True)
 class SelfTestReport:
-    """What `self_test` found: its stages in their order. `print` shows it."""
+    """The result of `self_test`: its stages in order. `print` shows it."""
 
     stages: tuple[SelfTestStage, ...]
 
@@ -81,11 +81,11 @@ class SelfTestReport:
         return all(stage.passed for stage in self.stages)
 
     def stage(self, name: str) -> SelfTestStage:
-        """The stage of a name."""
+        """Returns the stage with a name."""
         return {stage.name: stage for stage in self.stages}[name]
 
     def verdict(self) -> str:
-        """One sentence: whether all is well, or which stage to look at."""
+        """Returns one sentence: that all stages passed, or which ones to look at."""
         failed = [stage.name for stage in self.stages if not stage.passed]
         if not failed:
             return f"All {len(self.stages)} stages passed."
@@ -98,11 +98,11 @@ class SelfTestReport:
         return "\n".join([*map(str, self.stages), self.verdict()])
 
 
-# --- The stages. Each gets what the one before it left, and returns what it leaves.
+# --- The stages. Each receives the boxes that the one before left, and returns its own.
 
 
 def check_scoring(table):
-    """Ground truth scored against itself, which gives an AP of 1."""
+    """Scores the ground truth against itself, which should give an AP of 1."""
     dataset, labels = table.dataset, table.labels
     has_class = (labels >= 0) & (labels < dataset.num_classes)
     has_area = table.has_area()
@@ -147,7 +147,7 @@ def _nothing_to_find(dataset):
 
 
 def _reported_by_reader(problems):
-    """What a reader left out before there was a record, and whether it is an error."""
+    """Returns what a reader left out of the records, and whether that is an error."""
     kinds: dict = {}
     for problem in problems:
         if problem.kind not in _FOLLOWED:
@@ -164,7 +164,7 @@ def _reported_by_reader(problems):
 
 
 def check_reading(table, before, inputs):
-    """The boxes that training reads, clipped to images that can be read."""
+    """Checks the boxes that training reads, clipped to readable images."""
     sizes = np.array([r.image_size for r in table.dataset.records]).reshape(-1, 2)
     xywh = box_ops.yxyx_to_xywh(table.boxes)
     boxes, usable = clip_boxes_xywh(xywh, sizes[table.owner])
@@ -195,7 +195,7 @@ def check_reading(table, before, inputs):
 
 
 def check_letterbox(table, before, inputs, config):
-    """The boxes on the network's input, and back in their image."""
+    """Checks the boxes on the network's input, and moved back to their images."""
     there = before.is_there
     sides = (inputs.boxes[:, 2:] - inputs.boxes[:, :2]).min(axis=1, initial=np.inf)
     large_enough = inputs.is_there & (sides >= _SMALLEST)
@@ -218,7 +218,7 @@ def check_letterbox(table, before, inputs, config):
 
 
 def check_matching(table, before, targets, rule):
-    """The boxes that some anchor has to predict."""
+    """Checks which boxes an anchor has to predict."""
     after = Followed(before.boxes, before.is_there & (targets.num_anchors > 0))
     cure = (
         "Remove boxes that are there twice; a larger input (--image-size) or other "
@@ -243,12 +243,12 @@ def check_matching(table, before, targets, rule):
 
 
 def check_encoding(table, before, inputs, targets, rule):
-    """The boxes and classes that decoding finds in the targets of training."""
+    """Checks the boxes and classes that decoding finds in the targets of training."""
     there = before.is_there
     boxes = targets.boxes * inputs.image_scales[table.owner][:, None]
     overlap = box_ops.iou(boxes.astype("float64"), before.boxes.astype("float64"))
     other_class = targets.labels != table.labels
-    elsewhere = ~(overlap >= 0.5)  # which NaN is not
+    elsewhere = ~(overlap >= 0.5)  # NaN counts as elsewhere
     cure = (
         "Targets and decoding do not fit together: if matching, anchors or losses are "
         "yours, compare them with `encode_boxes` of `box_ops.py`; else report a fault."
@@ -262,7 +262,7 @@ def check_encoding(table, before, inputs, targets, rule):
         ),
     )
     after = Followed(boxes, there & ~other_class & ~elsewhere)
-    # Scored as they are: a box of another class, or elsewhere, is a wrong detection.
+    # Boxes of another class, or elsewhere, are scored, too, as wrong detections.
     is_scored = there & (targets.labels >= 0) & np.isfinite(boxes).all(axis=1)
     found, name = Followed(boxes, is_scored), f"encoding ({rule})"
     detail = f"{_count_lost(before, after)}, encoded, decoded and scored"
@@ -270,7 +270,7 @@ def check_encoding(table, before, inputs, targets, rule):
 
 
 def check_whole_way(table, start, end, rule):
-    """All of it: what is decoded from the targets, scored against the annotations."""
+    """Checks all stages together: scores decoded targets against the annotations."""
     detail = (
         f"{_count_lost(start, end)}: the best that a detector can reach on this data"
     )
@@ -279,13 +279,13 @@ def check_whole_way(table, start, end, rule):
 
 
 def _stage(name, table, before, found, detail, lost, cure, labels=None):
-    """A stage that nearly all boxes before it should come out of."""
+    """Returns a stage that nearly all boxes should pass."""
     precision = table.average_precision(before, found, labels)
     return SelfTestStage(name, precision, _NEARLY_WHOLE, detail, lost, cure)
 
 
 def _lost_boxes(table, *reasons):
-    """`LostBoxes` of those `(bools [n], reason, cure)` that some box has."""
+    """Returns `LostBoxes` for those `(bools [n], reason, cure)` that have any."""
     return tuple(
         LostBoxes(reason, int(rows.sum()), table.examples(np.flatnonzero(rows)), cure)
         for rows, reason, cure in reasons
@@ -298,6 +298,6 @@ def _count(count):
 
 
 def _count_lost(before, after):
-    """How many boxes of those before are no longer there, in words."""
+    """Returns how many boxes have been lost, as text."""
     lost = int((before.is_there & ~after.is_there).sum())
     return f"{lost:,} of {_count(before.is_there.sum())} lost"

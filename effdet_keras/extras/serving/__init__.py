@@ -1,4 +1,4 @@
-"""A detector that answers over HTTP: `effdet-keras serve`."""
+"""A server that detects in images over HTTP: `effdet-keras serve`."""
 
 from effdet_keras._internal.optional_imports import OptionalModule
 

@@ -1,4 +1,4 @@
-"""The HTTP side: addresses, answers, statuses, and the process."""
+"""The HTTP side of the server: routes, responses, statuses, and the process."""
 
 from __future__ import annotations
 
@@ -32,8 +32,8 @@ from effdet_keras.extras.serving import (
 )
 from effdet_keras.extras.serving.service import QueueFullError
 
-_GONE = 499  # the client closed the connection: nobody reads this status
-# The page runs its own script and asks its own server, and no other.
+_GONE = 499  # the client closed the connection, so nobody reads this status
+# The page may run its own script and send requests to its own server, but to no other.
 _POLICY = (
     "default-src 'none'; script-src 'unsafe-inline'; style-src 'unsafe-inline'; "
     "img-src 'self' blob: data:; connect-src 'self'; frame-ancestors 'none'"
@@ -68,11 +68,11 @@ def create_app(service):
 class _Answers:
     def __init__(self, service):
         self._service, self._limits = service, service.limits
-        self._open = 0  # requests of /detect that are not answered yet
+        self._open = 0  # number of requests of /detect without a response yet
         self._description = openapi(service.limits)
 
     async def page(self, _):
-        # One file, which asks nobody but its own server.
+        # The page is one file, which loads nothing from other servers.
         return starlette_responses.HTMLResponse(
             html_page("Detection", _text_of("page.html")),
             headers={"Content-Security-Policy": _POLICY},
@@ -90,7 +90,7 @@ class _Answers:
         return starlette_responses.JSONResponse(self._description)
 
     async def detect(self, request):
-        """Answers a request for detections, and counts and times it in the metrics."""
+        """Responds with detections; counts and times the request in the metrics."""
         metrics, start = self._service.metrics, time.perf_counter()
         self._open += 1
         metrics.in_flight.inc()
@@ -135,9 +135,9 @@ def _score(text):
 
 
 def _classes(texts):
-    """The classes of `classes=cat,dog`, or of `classes=cat&classes=dog`; None for all.
+    """Parses `classes=cat,dog` or `classes=cat&classes=dog`; returns None for all.
 
-    A name with a comma in it is one of several, or is given twice.
+    A class name that has a comma must be given with others, or be given twice.
     """
     if len(texts) == 1:
         texts = [name.strip() for name in texts[0].split(",")]
@@ -145,7 +145,7 @@ def _classes(texts):
 
 
 def _refusal(error):
-    """The answer to a request that cannot be fulfilled; other errors go on."""
+    """Returns the response for a request that was refused; raises other errors."""
     headers = {}
     if isinstance(error, RefusedError):
         status = error.status
@@ -161,13 +161,13 @@ def _refusal(error):
         status, error = _GONE, "The client closed the connection"
     else:
         raise error
-    if status in (408, 413):  # what is left of the body is not read
+    if status in (408, 413):  # the rest of the body is not read
         headers["Connection"] = "close"
     return starlette_responses.JSONResponse({"error": str(error)}, status, headers)
 
 
 def openapi(limits):
-    """The OpenAPI description of a server, as `/openapi.json` gives it."""
+    """Returns the OpenAPI description of the server, for `/openapi.json`."""
     text = _text_of("openapi.yaml").replace("VERSION", __version__)
     for name in ("max_bytes", "max_pixels", "max_side"):
         text = text.replace(name.upper(), f"{getattr(limits, name):,}")
@@ -179,14 +179,14 @@ def _text_of(name):
     return file.read_text(encoding="utf-8")
 
 
-# --- The image of a request: its bytes, of which no more than the limit are kept.
+# --- The image of a request; at most the limit of its bytes is kept in memory.
 
-_OVERHEAD = 65_536  # bytes of a multipart body that are not the image
+_OVERHEAD = 65_536  # bytes of a multipart body besides the image
 _FIELD = "image"
 
 
 class RefusedError(EffDetError):
-    """A request that cannot be answered, with its HTTP status."""
+    """Raised for a request that is refused, with its HTTP status."""
 
     def __init__(self, status: int, reason: str) -> None:
         super().__init__(reason)
@@ -194,7 +194,7 @@ class RefusedError(EffDetError):
 
 
 async def image_of_request(request, max_bytes: int, seconds: float) -> bytes:
-    """Reads the image of a request: the body, or its multipart field `image`."""
+    """Reads the image of a request: its body, or the multipart field `image`."""
     kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
     is_form = kind == "multipart/form-data"
     is_image = kind in ("", "application/octet-stream") or kind.startswith("image/")
@@ -257,13 +257,13 @@ def _too_large(limit):
     return RefusedError(413, f"The image has more than {limit:,} bytes")
 
 
-# --- Detections as what a client asked for: JSON, or the image with the boxes drawn.
+# --- Responses: detections as JSON, or as the image with the boxes drawn.
 
 MEDIA_TYPES = {"json": "application/json", "jpeg": "image/jpeg", "png": "image/png"}
 
 
 def as_json(detections: Detections, image_size: tuple[int, int]) -> dict:
-    """Detections as plain values; boxes are `xyxy` in pixels of the upright image."""
+    """Returns JSON values; boxes are `xyxy` in pixels of the upright image."""
     objects = [
         {
             "label": name,
@@ -286,7 +286,7 @@ def as_json(detections: Detections, image_size: tuple[int, int]) -> dict:
 
 
 def as_image(detections, data, limits, kind):
-    """The file of the image `data` with the boxes drawn, "jpeg" or "png"."""
+    """Returns the bytes of a "jpeg" or "png" file: the image with boxes drawn."""
     image = decode_image(data, **limits.decoding)
     drawn = dataclasses.replace(detections, image=image).draw()
     file = io.BytesIO()
@@ -294,13 +294,13 @@ def as_image(detections, data, limits, kind):
     return file.getvalue()
 
 
-# --- The process: it listens, takes signals, and ends without losing any.
+# --- The process: it listens, handles signals, and ends without losing a request.
 
 
 def run_server(service, host, port):
-    """Answers until SIGTERM or Ctrl-C; then answers what was accepted, and returns.
+    """Serves until SIGTERM or Ctrl-C, then responds to accepted requests, and returns.
 
-    At SIGHUP it opens the model again, see `DetectionService.reload`.
+    On SIGHUP it opens the model again, see `DetectionService.reload`.
     """
     config = uvicorn.Config(
         create_app(service),
@@ -316,7 +316,7 @@ def run_server(service, host, port):
     server = uvicorn.Server(config)
     try:
         asyncio.run(_serve(server, service))
-    except KeyboardInterrupt:  # uvicorn raises the signal again when all is done
+    except KeyboardInterrupt:  # uvicorn raises the signal again after it has finished
         if not (server.started and server.should_exit):
             raise
 

@@ -1,4 +1,4 @@
-"""`effdet-keras serve`."""
+"""`effdet-keras serve`: detects in images over HTTP."""
 
 from __future__ import annotations
 
@@ -29,28 +29,27 @@ DESCRIPTION = (
 
 @dataclasses.dataclass(frozen=True)
 class Limits:
-    """What a server takes of its clients, and how long it waits: see `add_arguments`.
+    """The limits for clients of a server, and its timeouts: see `add_arguments`.
 
-    The memory that requests can take is at most `max_requests * max_bytes` for what is
-    read, `max_queue` inputs of the network, and as many decoded images as there are
-    threads that decode.
+    Requests can take at most this memory: `max_requests * max_bytes` for their bodies,
+    `max_queue` inputs of the network, and one decoded image per thread that decodes.
     """
 
     max_bytes: int = whole_number(10_000_000, "[1, inf)")
-    # At most what Pillow decodes, `PIL.Image.MAX_IMAGE_PIXELS`.
+    # At most the limit of Pillow, `PIL.Image.MAX_IMAGE_PIXELS`.
     max_pixels: int = whole_number(25_000_000, "[1, 89478485]")
     max_side: int = whole_number(16_384, "[1, inf)")
     max_batch: int = whole_number(8, "[1, inf)")
     max_wait: float = number(0.005, "[0, inf)")
     max_queue: int = whole_number(64, "[1, inf)")
-    # Those included of which the body still arrives.
+    # This includes requests whose body is still arriving.
     max_requests: int = whole_number(256, "[1, inf)")
     body_timeout: float = number(15.0, "(0, inf)")
     timeout: float = number(30.0, "(0, inf)")
 
     @property
     def decoding(self) -> dict[str, int]:
-        """Those of a decoded image, as `decode_image` takes them."""
+        """The limits of a decoded image, as arguments of `decode_image`."""
         return {"max_pixels": self.max_pixels, "max_side": self.max_side}
 
     def __post_init__(self) -> None:
@@ -72,7 +71,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_threads(parser)
     add_runtime(parser)
     add_precision(parser)
-    # `run` gets only the limits that were given: `Limits` has the defaults.
+    # `run` receives only the limits that were given; `Limits` has the defaults.
     parser.add_argument(
         "--max-bytes",
         type=int,

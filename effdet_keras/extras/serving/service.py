@@ -1,4 +1,4 @@
-"""Bytes of an image to detections, with a queue between the clients and the network."""
+"""Detects in encoded images, with a queue between the clients and the network."""
 
 from __future__ import annotations
 
@@ -24,13 +24,17 @@ from effdet_keras.extras.serving import prometheus_client
 from effdet_keras.letterbox import has_area
 
 _LOG = logging.getLogger("effdet_keras.extras.serving")
-_DECODERS = 2  # threads; decoding takes a small part of the time of a network
+_DECODERS = 2  # threads; decoding takes little time compared to the network
 
 
 class DetectionService:
-    """A detector for many clients at the same time.
+    """A detector for many concurrent clients.
 
-    `open_model` returns a `Predictor`: it is called at the start and at each `reload`.
+    Args:
+        open_model: function that returns a `Predictor`. It is called at the start and
+            at each `reload`.
+        limits: `Limits` of the server.
+        calibrated: bool, whether scores get the temperature stored with the model.
     """
 
     def __init__(self, open_model, limits, calibrated=False):
@@ -45,28 +49,28 @@ class DetectionService:
         self._reloading = asyncio.Lock()
 
     async def start(self) -> None:
-        """Begins to work; call it where the event loop runs."""
+        """Starts the batches; must be called in the event loop."""
         self._batcher = Batcher(self._detect, self.limits)
         await self._batcher.start()
 
     async def close(self) -> None:
-        """Answers all that was accepted, and ends."""
+        """Finishes all accepted requests, and stops."""
         await self._batcher.close()
         self._decoders.shutdown()
 
     async def detect(self, data, score, classes=None):
-        """The detections in one image, of some classes or all, and its size."""
-        engine = self.engine  # which answers, also after a newer one came
+        """Returns the detections in an image, and its size; `classes=None` is all."""
+        engine = self.engine  # keeps this one, even if a newer one replaces it
         item = await self.run(engine.prepare, data, score, self.limits, classes)
         return await self._batcher.submit((engine, item)), item.size
 
     async def run(self, function, *arguments):
-        """Runs what takes an image's time in one of the threads that decode."""
+        """Runs a slow function in one of the threads that decode images."""
         loop = asyncio.get_running_loop()
         return await loop.run_in_executor(self._decoders, function, *arguments)
 
     async def reload(self) -> bool:
-        """Opens the model again; until it is ready, or if it fails, the old answers."""
+        """Opens the model again; until then, or if that fails, the old one is used."""
         async with self._reloading:
             try:
                 engine = await asyncio.to_thread(self._new_engine)
@@ -85,7 +89,7 @@ class DetectionService:
         return engine
 
     def _detect(self, items):
-        """Detects in images that one engine has preprocessed or, for a moment, two."""
+        """Detects in images that one engine has preprocessed, or two after a reload."""
         start, results = time.perf_counter(), [None] * len(items)
         for engine in dict.fromkeys(engine for engine, _ in items):
             places = [i for i, (of, _) in enumerate(items) if of is engine]
@@ -97,18 +101,18 @@ class DetectionService:
         return results
 
 
-# --- A model, ready to answer: images to inputs of the network, inputs to detections.
+# --- A model that is ready: preprocessing of images, and detection in batches.
 
 
 class Engine:
     """Detects in batches of 1, 2, 4, ... images, so that few sizes are compiled.
 
-    An exported file with a batch size of its own gets the images as they come.
+    An exported file with a fixed batch size gets the images without padding.
     """
 
     def __init__(self, predictor, max_batch, calibrated=False):
         self.detector, self._calibrated = predictor.detector, calibrated
-        runtime = getattr(self.detector, "runtime", None)  # of an exported file
+        runtime = getattr(self.detector, "runtime", None)  # only of an exported file
         self._is_fixed = runtime is not None and bool(runtime.description.batch_size)
         sizes = [1]
         while sizes[-1] < max_batch and not self._is_fixed:
@@ -116,18 +120,18 @@ class Engine:
         self._sizes = sizes
 
     def warm_up(self) -> None:
-        """Runs the network once for every size of a batch."""
+        """Runs the network once for each batch size."""
         grey = np.full((*self.detector.config.image_size, 3), 128, "uint8")
         item = self._preprocess(grey, self.rule(0.5))
         for size in self._sizes:
             self.detect([item] * size)
 
     def rule(self, score: Any, classes: Sequence[str] | None = None) -> ScoreRule:
-        """What is kept for a lowest score, or "best"; errors as of `ScoreRule`."""
+        """Returns the `ScoreRule` for a lowest score, or "best"; may raise errors."""
         return ScoreRule(self.detector, score, self._calibrated, classes)
 
     def prepare(self, data, score, limits, classes=None):
-        """Decodes an image; the decoded image is gone when this returns."""
+        """Decodes and preprocesses an image; does not keep the decoded image."""
         rule = self.rule(score, classes)
         return self._preprocess(decode_image(data, **limits.decoding), rule)
 
@@ -136,20 +140,20 @@ class Engine:
         if not self._is_fixed:
             rows = next(size for size in self._sizes if size >= rows)
         found = detect_preprocessed(self.detector, items, rows)
-        # What was found in the padding beside an image has no area in it.
+        # Boxes in the padding beside an image have no area inside the image.
         return [some[has_area(some.boxes)] for some in found]
 
     def _preprocess(self, image, rule):
         return preprocess_image(self.detector.config, image, rule)._replace(image=None)
 
 
-# --- What a server counts and measures, for Prometheus.
+# --- The metrics of a server, for Prometheus.
 
 _SECONDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30)
 
 
 class Metrics:
-    """Counters and histograms of one server, in a registry of their own."""
+    """Counters and histograms of one server, in a registry of its own."""
 
     def __init__(self, queue_length):
         client = prometheus_client
@@ -178,23 +182,23 @@ class Metrics:
         waiting.set_function(queue_length)
 
     def text(self) -> bytes:
-        """All of them, in Prometheus' text format."""
+        """Returns all metrics in the text format of Prometheus."""
         return prometheus_client.generate_latest(self._registry)
 
 
-# --- Requests that come one by one, answered in batches.
+# --- Batches of requests that arrive one by one.
 
 
 class QueueFullError(EffDetError):
-    """There is no room for one more item: try again later."""
+    """Raised if there is no room for another item: try again later."""
 
 
 class Batcher:
-    """Groups items into batches for a function, which runs in a thread of its own.
+    """Groups items into batches for a function, which runs in its own thread.
 
-    A batch is full at `max_batch` items; the first of them waits `max_wait` seconds for
-    others at most, and not at all for those that are there already. An item whose
-    caller has gone, such as after a timeout, is not worked on.
+    A batch is full at `max_batch` items. Its first item waits at most `max_wait`
+    seconds for others. Items that are already in the queue are taken without waiting.
+    An item is skipped if its caller has gone, for example after a timeout.
     """
 
     def __init__(self, work, limits):
@@ -218,7 +222,7 @@ class Batcher:
         return await future
 
     async def close(self) -> None:
-        """Works on all that is in the queue, and ends."""
+        """Processes everything in the queue, and stops."""
         await self._queue.put(None)
         await self._task
         self._thread.shutdown()
@@ -234,7 +238,7 @@ class Batcher:
             items = [item for item, _ in batch]
             try:
                 results = await loop.run_in_executor(self._thread, self._work, items)
-            except Exception as error:  # of this batch alone: the next may be well
+            except Exception as error:  # only fails this batch; the next may succeed
                 results = [error] * len(items)
             for (_, future), result in zip(batch, results):
                 if future.done():
@@ -245,7 +249,7 @@ class Batcher:
                     future.set_result(result)
 
     async def _next_batch(self):
-        """Items and futures, and whether they are the last."""
+        """Returns pairs of item and future, and whether they are the last ones."""
         first = await self._queue.get()
         if first is None:
             return [], True

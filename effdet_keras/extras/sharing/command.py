@@ -1,4 +1,4 @@
-"""`effdet-keras share`."""
+"""`effdet-keras share`: pushes a model to the Hugging Face Hub."""
 
 from __future__ import annotations
 

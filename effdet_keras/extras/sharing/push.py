@@ -1,4 +1,4 @@
-"""An archive as a commit of a repository of the Hugging Face Hub."""
+"""Pushes an archive to a repository of the Hugging Face Hub, as one commit."""
 
 from __future__ import annotations
 
@@ -32,11 +32,11 @@ from effdet_keras.weights.checkpoint_files import BEST_FILE, CONFIGURATION_FILE
 
 _CARD = "README.md"
 _HUB_FILES = {".gitattributes", _CARD}
-# What else an archive notes, such as the random state, is of its training alone.
+# Other entries of an archive, such as the random state, only matter for its training.
 _TOLD = """
     format config class_names category_ids score_settings versions created epoch
 """.split()
-_NOTED = ("epoch", "metrics")  # of the archive, in the one that is pushed
+_NOTED = ("epoch", "metrics")  # entries that are kept in the pushed archive
 
 
 def push_archive(
@@ -57,7 +57,7 @@ def push_archive(
 
 
 def _write_what_detects(source, target):
-    """The archive of a model that was never compiled, with the weights of another."""
+    """Writes an archive with the weights of another, as if never compiled."""
     model = copied(load_archive(source))
     before = read_entry(source) or {}
     noted = {name: before[name] for name in _NOTED if name in before}
@@ -65,7 +65,7 @@ def _write_what_detects(source, target):
 
 
 def _push(hub, model, address, private, overwrite, about):
-    """Uploads an archive with its metadata and model card; returns the commit's URL."""
+    """Uploads an archive with metadata and model card; returns the commit's URL."""
     repository = parse_hub_address(address).repository
     info = read_archive_info(model)
     described = {name: info[name] for name in _TOLD if name in info}
@@ -102,13 +102,13 @@ def _push(hub, model, address, private, overwrite, about):
             for name, content in contents.items()
         ],
         commit_message="Model of effdet-keras",
-        parent_commit=parent,  # what was looked at is what gets the commit
+        parent_commit=parent,  # fails if the repository has changed since it was read
     )
     return commit.commit_url
 
 
 def _is_same(api, repository, names, described):
-    """Whether a repository has this model, of the same network and classes, or none."""
+    """Returns whether a repository has the same network and classes, or no model."""
     if not set(names) - _HUB_FILES:
         return True
     before = json.loads(_text_there(api, repository, names, ARCHIVE_ENTRY) or "{}")
@@ -117,24 +117,24 @@ def _is_same(api, repository, names, described):
 
 
 def _text_there(api, repository, names, name):
-    """The text of one of a repository's files; empty without that file."""
+    """Returns the text of a file in a repository; "" if it has no such file."""
     if name not in names:
         return ""
     path = pathlib.Path(api.hf_hub_download(repository, name))
     return path.read_text(encoding="utf-8")
 
 
-# --- The model card of an archive: what it detects, how well, and how to load it.
+# --- The model card: what a model detects, its metrics, and how to load it.
 
 GENERATED = "<!-- Written by effdet-keras: a card without this line is kept. -->"
 _FRONT = re.compile(r"\A---\n(.*?)^---\s*", re.DOTALL | re.MULTILINE)
 
 
 def model_card(info, repository, *, license=None, data=None, numbers=None):
-    """The text of `README.md` for a repository."""
+    """Returns the text of `README.md` for a repository."""
     data, numbers = data or {}, numbers or {}
     known = {x: numbers.get(x) for x in COCO_MEANINGS}
-    # Null, or -1: there was nothing to measure.
+    # None or -1 means that there was nothing to measure.
     measured = {x: v for x, v in known.items() if v is not None and v >= 0}
     front = {
         **({"license": license} if license else {}),
@@ -167,12 +167,12 @@ def model_card(info, repository, *, license=None, data=None, numbers=None):
 
 
 def is_ours_to_write(text):
-    """Whether the card of a repository may be replaced: ours, or without any words."""
+    """Returns whether we may replace a card: it is ours, or has no text."""
     return GENERATED in text or not _FRONT.sub("", text, count=1).strip()
 
 
 def license_of(text):
-    """The licence that the front matter of a card names, or None."""
+    """Returns the licence in the front matter of a card, or None."""
     front = _FRONT.match(text)
     fields = yaml.safe_load(front[1]) if front else None
     return fields.get("license") if isinstance(fields, dict) else None
@@ -214,7 +214,7 @@ def _metrics_text(measured, split):
     return ["## Metrics", f"On the split '{split}':" if split else "", table]
 
 
-# --- A run as a commit, with what is known of its data.
+# --- Runs: the best checkpoint, with facts about its data.
 
 
 def share_model(model, address, **options):
@@ -226,18 +226,18 @@ def share_model(model, address, **options):
 
 
 def _data(run):
-    """The splits of a run's data, with the last part of its path as their name."""
+    """Returns the splits of a run's data; the last part of its path is the name."""
     described = _read(run / "data.json")
     if described is None or not (run / CONFIGURATION_FILE).is_file():
         return None
     configuration = RunConfiguration.read(run / CONFIGURATION_FILE)
     data = configuration.data or configuration.train_file_pattern
-    # The rest of the path is of the machine that trained.
+    # The rest of the path only makes sense on the machine that trained.
     return {**described, "name": pathlib.PurePath(data).name if data else None}
 
 
 def _numbers(run, checkpoint):
-    """The numbers of a run's end; or those of its checkpoint, if it is of another."""
+    """Returns a run's final metrics if they are of this checkpoint, else its own."""
     numbers = _read(run / "numbers.json")
     info = read_entry(checkpoint) or {}
     if numbers is not None and numbers.get("epoch") == info.get("epoch"):

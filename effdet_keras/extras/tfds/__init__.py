@@ -1,4 +1,4 @@
-"""TFDS datasets: from TensorFlow Datasets' folders and examples."""
+"""Reads datasets of TensorFlow Datasets, from folders or from examples in memory."""
 
 from __future__ import annotations
 
@@ -39,37 +39,38 @@ def from_tfds(
     class_names: ClassNames | None = None,
     on_error: str = "auto",
 ) -> DetectionDataset:
-    """Reads a dataset of TensorFlow Datasets; that package need not be installed.
+    """Reads a dataset of TensorFlow Datasets, which need not be installed.
 
-    An example has `image` and `objects` with `bbox` (`yxyx`, as fractions) and `label`
-    (from 0), and may have `image/filename`, `image/id`, and of `objects` `area`, `id`,
-    `is_crowd`, `is_difficult`, `is_group_of`: those with a flag are crowds.
+    Each example has `image`, and `objects` with `bbox` (`yxyx`, as fractions of the
+    image) and `label` (from 0). It may also have `image/filename`, `image/id`, and in
+    `objects` `area`, `id`, `is_crowd`, `is_difficult` and `is_group_of`. An object with
+    one of these three flags is a crowd region.
 
-    From a folder or a builder images are read when needed. Examples are taken as
-    they come, decoded, and stay in memory.
+    Images of a folder or a builder are read when they are needed. Examples are taken as
+    they are, with decoded images, and stay in memory.
 
     Args:
         source: one of
 
-            - a folder such as `~/tensorflow_datasets/coco/2017/1.1.0`, or one
-              in which there is only one such folder;
-            - a `tfds.builder(...)` whose data are prepared;
-            - a finite `tf.data.Dataset`, or any iterable, of such examples, of
-              tensors or arrays: dicts, not batched.
-        split: "train", "validation", ...; None takes the only one. Examples
-            have none.
-        class_names: as for `load`. Examples have no names: pass
+            - a folder such as `~/tensorflow_datasets/coco/2017/1.1.0`, or a folder that
+              contains only one such folder;
+            - a `tfds.builder(...)` whose data is prepared;
+            - a finite `tf.data.Dataset`, or any iterable, of such examples: dicts of
+              tensors or arrays, not batched.
+        split: string, such as "train" or "validation"; None for the only one. Examples
+            have no split.
+        class_names: as in `load`. Examples have no names: pass
             `info.features["objects"]["label"].names`.
-        on_error: as for `load`.
+        on_error: as in `load`.
 
     Returns:
-        `DetectionDataset`. `image_id` is the `image/id` if these are different ints,
-        else 1, 2, ...
+        `DetectionDataset`. `image_id` is `image/id` if all ids are different ints,
+        otherwise 1, 2, ...
 
     Raises:
-        FileNotFoundError: If the folder holds no such dataset.
-        ValueError: If there are several splits and none is named, files are damaged, or
-            examples have another format.
+        FileNotFoundError: If the folder contains no such dataset, or lacks files of it.
+        ValueError: If there are several splits and none is named, if files are damaged,
+            or if examples have another format.
 
     Example:
         >>> examples = [{
@@ -79,14 +80,14 @@ def from_tfds(
         >>> dataset[0]["boxes"].tolist()
         [[8.0, 24.0, 16.0, 48.0]]
     """
-    folder = getattr(source, "data_dir", source)  # of a builder: of this version
+    folder = getattr(source, "data_dir", source)  # a builder's folder of its version
     if isinstance(folder, str | os.PathLike):
         return _from_folder(pathlib.Path(folder), split, class_names, on_error)
     return _from_examples(source, split, class_names, on_error)
 
 
 def _find_folder(folder):
-    """The folder with the files, which may lie one or two below: of the version."""
+    """Returns the folder with the files, which may be one or two levels below."""
     inner = visible_folders(folder) if folder.is_dir() else []
     places = [folder, *inner, *(p for place in inner for p in visible_folders(place))]
     found = sorted(place for place in places if (place / _FEATURES).is_file())
@@ -120,7 +121,7 @@ def _from_folder(folder, split, class_names, on_error):
     splits = _splits_of(folder)
     split = reading.chosen_split(splits, split, folder)
     files = splits[split]
-    for missing in missing_shards(files):  # it would be a smaller dataset
+    for missing in missing_shards(files):  # the dataset would be incomplete
         text = f"Only {missing}. Copy or prepare the dataset again."
         raise FileNotFoundError(text)
     names = folder / _NAMES
@@ -187,7 +188,7 @@ def _from_examples(source, split, class_names, on_error):
 
 
 def _iterate(source):
-    if not hasattr(source, "element_spec"):  # no `tf.data.Dataset`
+    if not hasattr(source, "element_spec"):  # not a `tf.data.Dataset`
         yield from source
         return
     if source.cardinality() == tf.data.INFINITE_CARDINALITY:
@@ -201,7 +202,7 @@ def _iterate(source):
 
 
 def _features_of(example):
-    """An example in memory as one of a file, with its pixels as the image."""
+    """Converts an example in memory to the form of a file's, with pixels as image."""
     image, objects = np.asarray(example["image"]), example["objects"]
     if image.dtype != np.uint8 or image.ndim != 3 or image.shape[2] != 3:
         raise InvalidValueError(
@@ -231,7 +232,7 @@ def _features_of(example):
 
 
 def tfds_readers(path):
-    """Finds the splits of a TFDS folder: dict to the functions that read them."""
+    """Returns a dict from splits of a TFDS folder to functions that read them."""
     if not path.is_dir():
         return {}
     splits = _splits_of(_find_folder(path))
