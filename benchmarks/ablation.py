@@ -5,9 +5,10 @@
     python benchmarks/ablation.py anchors --data BCCD_Dataset/BCCD --judge test
 
 Lite0 is trained on the split `train` of the blood cells that come with the package,
-from an ImageNet backbone, by the recipe; each case of a group differs from that in what
-`GROUPS` says. The split `--judge` judges the weights after the last step. Prints a JSON
-line for each case, number of steps and seed. benchmarks/RESULTS.md has the results.
+from an ImageNet backbone, by the default recipe. The cases of a group differ from this
+as `GROUPS` says. The weights after the last step are evaluated on the split `--judge`.
+Prints a JSON line for each case, number of steps and seed. benchmarks/RESULTS.md has
+the results.
 """
 
 import argparse
@@ -31,8 +32,8 @@ def boxes_by(kind, weight):
     return ek.DetectionLoss(iou_loss_type=kind, iou_loss_weight=weight)
 
 
-# Of each group its cases, and of each case what differs: arguments of `compile`, of
-# the model (`model`), and of `fit` (`batch_size`).
+# The cases of each group, and how each case differs from the default: arguments of
+# `compile`, of the model (`model`), and of `fit` (`batch_size`).
 GROUPS = {
     "matching": {
         "the recipe": {},
@@ -80,7 +81,8 @@ GROUPS = {
         "everything trains": {"freeze": None},
     },
 }
-REESTIMATED = ("statistics", "batches", "accumulation")  # judged a second time so
+# Groups that are also evaluated with re-estimated statistics of batch normalization.
+REESTIMATED = ("statistics", "batches", "accumulation")
 
 
 def main():
@@ -98,7 +100,7 @@ def main():
 
 
 def run(case, train, judge, steps, seed, options):
-    """Trains; yields a line of numbers, and of the re-estimated statistics another."""
+    """Trains; yields a line of metrics, and another with re-estimated statistics."""
     keras.utils.clear_session()
     keras.utils.set_random_seed(seed)
     start = time.process_time()
@@ -136,7 +138,7 @@ def run(case, train, judge, steps, seed, options):
 def reestimate_statistics(model, train, num_images=96, batch_size=4):
     """Precise batch norm (https://arxiv.org/abs/2105.07576, section 3) where it trains.
 
-    A statistic that starts at zero is, after one batch, that of the batch times
+    After one batch, a statistic that starts at zero is that of the batch times
     `1 - momentum`.
     """
     statistics = {

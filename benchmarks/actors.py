@@ -1,9 +1,10 @@
-"""How many images per second do 1 and 2 actors of Ray Data detect in, beside a loop?
+"""How many images per second do 1 and 2 actors of Ray Data process, compared to a loop?
 
-JPEG files of 640 x 480 through Lite0 at 320 pixels in ONNX Runtime, with one thread for
-each network. The loop calls `Predictor.detect` with one path after another;
-`BatchDetector` reads the next batch while the network runs. All of them write what was
-found; the actors' time is told with and without the start of the actors, and of Ray.
+JPEG files of 640 x 480 are processed by Lite0 at 320 pixels in ONNX Runtime, with one
+thread for each network. The loop calls `Predictor.detect` with one path after another.
+`BatchDetector` reads the next batch while the network runs. All of them write their
+detections. The time of the actors is given with and without the start of the actors and
+of Ray.
 """
 
 import argparse
@@ -67,7 +68,7 @@ def of_batches(path, files):
 
 
 def of_actors(path, files, actors):
-    os.environ.setdefault("RAY_worker_niceness", "0")  # as the loop has
+    os.environ.setdefault("RAY_worker_niceness", "0")  # the same as of the loop
     import ray
 
     from effdet_keras.extras.bulk.batch_detector import BatchDetector
@@ -87,7 +88,7 @@ def of_actors(path, files, actors):
     for batch in found.iter_batches(batch_size=None):
         first = (
             first or time.perf_counter()
-        )  # the actors have begun, and a batch is done
+        )  # the actors have started, and one batch is done
         count += len(batch["file_name"])
     end = time.perf_counter()
     ray.shutdown()

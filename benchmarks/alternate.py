@@ -1,8 +1,8 @@
 """Runs the sides of a benchmark in turn, each in a process of its own.
 
-The threads of TensorFlow and torch fight inside one process, and a shared machine is
-fast at one time and slow at another. So each side runs alone, the sides take turns
-for some rounds, and a ratio is the median of the ratios of the rounds.
+Threads of TensorFlow and torch compete within one process, and the speed of a shared
+machine changes with time. So each side runs alone. The sides take turns for some
+rounds, and a ratio is the median of the ratios in these rounds.
 """
 
 import argparse
@@ -15,9 +15,9 @@ import sys
 import time
 
 ALLOCATORS = {
-    # No setting of glibc, but a variable that keeps our side from making its own.
+    # Not a setting of glibc: this variable keeps our side from changing glibc's.
     "default": {"MALLOC_UNTOUCHED": "1"},
-    # glibc keeps large blocks, and spares a page fault on every page of them.
+    # glibc keeps large blocks of memory, which saves a page fault for each page.
     "tuned": {
         "MALLOC_MMAP_MAX_": "0",
         "MALLOC_TRIM_THRESHOLD_": "17179869184",
@@ -25,7 +25,7 @@ ALLOCATORS = {
     },
 }
 _CLEAN = {k: v for k, v in os.environ.items() if not k.startswith("MALLOC_")}
-# Of every process: this checkout, and no notes on standard error.
+# For every process: use this checkout, and print no notes on standard error.
 ENVIRONMENT = {
     **_CLEAN,
     "PYTHONPATH": str(pathlib.Path(__file__).parents[1]),
@@ -38,13 +38,13 @@ def main(description, sides, *, allocators=("default", "tuned"), rounds=3):
     """Measures the sides and prints one JSON line per case and allocator.
 
     Args:
-        description: string, the help of the command.
-        sides: dict of name -> function. It takes `quick` (bool: a smoke test) and
-            returns `{case: repeat(...)}`.
-            Ours come first, and begin with "ours"; a name with "peer" in it is a
-            setting of the peer: eager, but where it says "compiled" or "onnx".
+        description: string, the help text of the command.
+        sides: dict from names to functions. A function takes `quick` (bool: a smoke
+            test) and returns `{case: repeat(...)}`. Our sides come first, and their
+            names begin with "ours". A name that contains "peer" is a setting of the
+            peer: eager, unless it contains "compiled" or "onnx".
         allocators: names in `ALLOCATORS`.
-        rounds: int, how often the sides take turns.
+        rounds: int, number of turns of each side.
     """
     arguments = _arguments(description, rounds, allocators)
     if arguments.side:
@@ -63,9 +63,9 @@ def main(description, sides, *, allocators=("default", "tuned"), rounds=3):
 
 
 def run_alone(description, side, *, allocator="tuned"):
-    """Runs a side that has no peer in a process of its own; returns its lines.
+    """Runs a side without a peer in a process of its own; returns its lines.
 
-    `side` takes `quick` and returns a list of dicts, here each with its allocator.
+    `side` takes `quick` and returns a list of dicts. The allocator is added to each.
     """
     arguments = _arguments(description, 1, [allocator])
     if arguments.side:
@@ -77,11 +77,11 @@ def run_alone(description, side, *, allocator="tuned"):
 
 
 def repeat(function, repeats, *, warm_up=2):
-    """Times `repeats` calls, after some that are not counted.
+    """Times `repeats` calls, after some calls that are not counted.
 
     Returns:
-        Dict of lists: `seconds` of the clock, and `cpu_seconds` of all threads of
-        this process. The second means something on a busy machine too.
+        Dict of lists: `seconds` of wall-clock time, and `cpu_seconds` of all threads of
+        this process. CPU time is meaningful on a busy machine, too.
     """
     for _ in range(warm_up):
         function()
@@ -118,7 +118,7 @@ def _run(side, allocator, arguments):
     python = arguments.peer_python if "peer" in side else sys.executable
     command = [python, sys.argv[0], "--side", side]
     command += ["--quick"] if arguments.quick else []
-    # Torch's idle threads spin by default: good where nothing else runs.
+    # By default, torch's idle threads spin, which is only good if nothing else runs.
     is_passive = "peer" in side and "spinning" not in side
     spin = {"OMP_WAIT_POLICY": "PASSIVE"} if is_passive else {}
     environment = {**ENVIRONMENT, **spin, **ALLOCATORS[allocator]}
@@ -129,7 +129,7 @@ def _run(side, allocator, arguments):
 
 
 def _summary(runs, case):
-    """Medians of each side, and how many times as fast as the peer we are."""
+    """Returns medians of each side, and how many times as fast as the peer we are."""
     sides = list(runs[0])
     summary = {
         "rounds": len(runs),
@@ -158,7 +158,7 @@ def _summary(runs, case):
 
 
 def _peers(sides):
-    """The settings of the peer by kind."""
+    """Returns the settings of the peer, by kind."""
     kinds = {}
     for side in sides:
         if "peer" in side:
@@ -168,7 +168,7 @@ def _peers(sides):
 
 
 def _times_as_fast(side, peers, rounds):
-    """Against the best of the peers, round by round."""
+    """Returns the speed relative to the best peer, for each round."""
     return statistics.median(
         min(medians[peer] for peer in peers) / medians[side] for medians in rounds
     )

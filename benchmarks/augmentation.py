@@ -1,9 +1,9 @@
 """How many images per second does the training input make with each augmentation?
 
-JPEG files of 640 x 480 become batches of 8 at 320 x 320, as Lite0 trains on them:
-without an augmentation, then with each of `ek.augment.NAMES`. The input runs alone.
-Then steps of Lite0 train on the input that takes least and on the one that takes most,
-which says how long a step takes, and whether it waits for its batch.
+JPEG files of 640 x 480 become batches of 8 at 320 x 320, as Lite0 trains on them: first
+without augmentation, then with each of `ek.augment.NAMES`. Here the input pipeline runs
+alone. Then Lite0 is trained with the fastest and with the slowest input. This shows how
+long a step takes, and whether it waits for its batch.
 """
 
 import json
@@ -20,7 +20,7 @@ BATCH_SIZE = 8
 def ours(quick):
     import effdet_keras as ek
 
-    size, count = (64, 4) if quick else (320, 8)  # batches of a pass
+    size, count = (64, 4) if quick else (320, 8)  # count: batches per pass
     names = ("mosaic", "blur") if quick else tuple(ek.augment.NAMES)
     with tempfile.TemporaryDirectory() as folder:
         data = ek.data.from_coco(write_images(folder, count * BATCH_SIZE), folder)
@@ -51,7 +51,7 @@ def ours(quick):
 
 
 def _alone(batches, count):
-    """Images per second of the input, while nothing else runs."""
+    """Returns images per second of the input pipeline while nothing else runs."""
     iterator = iter(batches.repeat(2))
     times = alternate.repeat(lambda: next(iterator), count, warm_up=count // 2)
     images = count * BATCH_SIZE
@@ -63,9 +63,9 @@ def _alone(batches, count):
 
 
 def _beside_training(model, batches, count):
-    """The share of the time of training in which a step waits for its batch."""
+    """Returns the fraction of the training time in which steps wait for batches."""
     iterator = iter(batches)
-    for _ in range(2):  # compiles, and fills the buffers
+    for _ in range(2):  # compiles the step, and fills the buffers
         model.train_on_batch(*next(iterator))
     waits, totals = [], []
     for _ in range(count - 2):

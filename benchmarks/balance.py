@@ -1,13 +1,14 @@
-"""What do `balance="auto"` and class weights bring where a class has few boxes?
+"""What do `balance="auto"` and class weights gain if a class has few boxes?
 
     python benchmarks/balance.py DATA --seeds 0 1
     python benchmarks/balance.py DATA --steps 400 --kinds none balance
 
-The boxes of the first two classes by name are left out of `train` with a probability of
-0.9; the images stay, so that what was left out is background there. The default recipe
-trains on four fifths of `train`, and the last fifth, with all its boxes, judges. The
-class weights are the square root of how many times as many boxes the commonest class
-has. Prints a JSON line for each training: AP of the rare classes and of the others.
+The boxes of the first two classes, by name, are removed from `train` with a probability
+of 0.9. The images stay, so removed objects become background. The default recipe trains
+on four fifths of `train`. The last fifth, with all its boxes, is used for evaluation.
+The weight of a class is the square root of the number of boxes of the most frequent
+class divided by its own. Prints a JSON line for each training: AP of the rare classes
+and of the others.
 """
 
 import argparse
@@ -48,7 +49,7 @@ def main():
 
 
 def thin(dataset, rare, seed):
-    """The dataset without most boxes of the rare classes."""
+    """Returns the dataset without most boxes of the rare classes."""
     random = np.random.default_rng(seed)
     records = []
     for record in dataset.records:
@@ -59,7 +60,7 @@ def thin(dataset, rare, seed):
 
 
 def measure(kind, train, judge, rare, seed, options):
-    """Trains once, and judges."""
+    """Trains a model once, and evaluates it."""
     counts = np.bincount(
         np.concatenate([record.labels for record in train.records]),
         minlength=train.num_classes,

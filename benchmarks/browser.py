@@ -3,9 +3,10 @@
     npm install onnxruntime-web@1.30.0
     python benchmarks/browser.py node_modules/onnxruntime-web/dist
 
-Exports a Lite0 with random heads (the suppression then runs its 100 rounds) and shows
-the page an image with each provider, with WebGPU in software where there is no graphics
-card. Prints a JSON line for each: the milliseconds of the model, which the page shows.
+Exports a Lite0 with random heads, whose suppression runs all of its 100 rounds. Shows
+the page an image with each provider; WebGPU is emulated in software if there is no
+graphics card. Prints a JSON line for each: the milliseconds of the model, as the page
+shows them.
 """
 
 import argparse

@@ -1,9 +1,9 @@
 """How much memory does a shard of 2,000, 20,000 and 100,000 images take, and its merge?
 
-Every name is a link to one of a few JPEG files of 640 x 480, which are really read and
-decoded; a stand-in for the network finds ten boxes in each. So what grows is what the
-package itself keeps. Each number of images runs in a process of its own, and the peak
-is told beside that of a process which only made the detector.
+Each file name is a link to one of a few JPEG files of 640 x 480, which are really read
+and decoded. A stand-in for the network finds ten boxes in each image. So only the
+memory that the package itself keeps can grow. Each number of images runs in a process
+of its own. The peak is given beside that of a process that only made the detector.
 """
 
 import argparse
@@ -18,8 +18,8 @@ import tempfile
 import time
 
 COUNTS = (2_000, 20_000, 100_000)
-_FILES = 8  # JPEG files behind all the names
-_FOUND = 10  # boxes in each image
+_FILES = 8  # number of JPEG files to which all names link
+_FOUND = 10  # number of boxes in each image
 
 
 def main():
@@ -37,7 +37,7 @@ def main():
 
 
 def measure(count):
-    """Prints a line: the peak of the memory after `count` images."""
+    """Prints a line with the peak memory after `count` images."""
     from images import write_images
 
     from effdet_keras.extras.bulk.batch_detector import BatchDetector
@@ -74,12 +74,12 @@ def measure(count):
 
 
 def peak():
-    """The largest memory of this process so far, in MB."""
+    """Returns the peak memory of this process so far, in MB."""
     return round(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024)
 
 
 def stand_in():
-    """A `Predictor` that finds the same in every image, without a network."""
+    """Returns a `Predictor` without a network, which finds the same in every image."""
     import numpy as np
 
     import effdet_keras as ek

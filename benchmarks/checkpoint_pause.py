@@ -1,8 +1,8 @@
-"""For how long does a checkpoint stop the training?
+"""For how long does writing a checkpoint stop the training?
 
-D0 and Lite0 with averages and momentum, as `CheckpointArchive` writes
-them: the size of the file, the seconds of the pause, and the seconds that a mere copy
-of the same arrays takes. A line per model; medians of some rounds.
+D0 and Lite0 with moving averages and momentum, as `CheckpointArchive` writes them.
+Prints a line per model with medians of some rounds: the size of the file, the seconds
+of the pause, and the seconds that a plain copy of the same arrays takes.
 """
 
 import argparse
@@ -31,7 +31,7 @@ def measured(name, repeats):
     import effdet_keras as ek
     from effdet_keras.weights.archive import write_archive
 
-    # The size of the images has no part in a checkpoint.
+    # The image size does not affect a checkpoint.
     model = ek.EfficientDet.from_preset(name, image_size=128, verbose=0)
     model.compile("momentum", ema_decay=0.9998)
     variables = [
@@ -47,7 +47,7 @@ def measured(name, repeats):
                 lambda: [np.array(ops.convert_to_numpy(v)) for v in variables]
             )
             pause = seconds_of(lambda: write_archive(model, path))
-            if number:  # the first round warms up
+            if number:  # the first round only warms up
                 pauses.append(pause)
                 copies.append(copy)
         size = path.stat().st_size

@@ -1,14 +1,14 @@
-"""How close does `effdet-keras choose` come to an exhaustive search, in which time?
+"""How close does `effdet-keras choose` come to an exhaustive search, and how fast?
 
     python benchmarks/choose_search.py blood-cells DATA
     python benchmarks/choose_search.py DATA --steps 270 --sizes 192 256 --seeds 0
 
-Each dataset is searched twice, in processes of their own: exhaustively (`--rungs 1`,
-every candidate trained to the end) and by successive halving. Both measure the same
-files before they train. The AP of both is that of the file on `val`, which chose it,
-and `test`, where there is one, judges the two files that were handed over. Processor
-time is that of the whole processes, and of the trainings with their evaluations alone.
-Prints a JSON line for each dataset and seed.
+Each dataset is searched twice, in separate processes: exhaustively (`--rungs 1`, every
+candidate is trained to the end), and by successive halving. Both measure the same files
+before the training. The AP of both is that of the chosen file on `val`, which was used
+to choose it. `test`, if there is one, evaluates the two chosen files. CPU time is given
+for the whole processes, and for the trainings with their evaluations only. Prints a
+JSON line for each dataset and seed.
 """
 
 import argparse
@@ -51,7 +51,7 @@ def main():
 
 
 def compare(name, folder, seed, options):
-    """Searches a dataset in both ways; returns the line."""
+    """Searches a dataset in both ways; returns the line to print."""
     data = _BLOOD_CELLS if name == "blood-cells" else name
     halved = search(data, folder / "halving", seed, options)
     every = search(data, folder / "exhaustive", seed, options, "--rungs", 1)
@@ -81,7 +81,7 @@ def _part(minutes, of):
 
 
 def search(data, out, seed, options, *more):
-    """Runs `choose` in a process of its own; returns what it found and its time."""
+    """Runs `choose` in a process of its own; returns its result and its time."""
     words = [data, "--out", out, "--resume", "--target", options.target]
     words += ["--precisions", *options.precisions, "--seed", seed]
     if options.quick:
@@ -106,7 +106,7 @@ def search(data, out, seed, options, *more):
         "candidates": len(found["rungs"][0]),
         "best": _numbers(found["best"]),
         "AP_of_all": [_numbers(x) for x in found["files"] if x["ap"] is not None],
-        # Of a search that is continued a part alone would be counted.
+        # For a continued search, only a part of the time would be counted.
         "cpu_minutes": None if is_continued else round(minutes, 2),
         "training_cpu_minutes": round(trained, 2),
     }

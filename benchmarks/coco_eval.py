@@ -1,7 +1,7 @@
 """How long does COCO's evaluation of 5,000 images with 100 detections each take?
 
-With `COCOMetric` and each of its backends, and with faster-coco-eval where it is
-installed. Also the peak of memory, and whether all numbers equal pycocotools'.
+Measures `COCOMetric` with each of its backends, and with faster-coco-eval if it is
+installed. Also gives the peak memory, and whether all metrics equal pycocotools'.
 """
 
 import argparse
@@ -59,7 +59,7 @@ def main():
 
 
 def evaluate(backend, num_images):
-    """Time from detections at hand to numbers, and the memory of all of it."""
+    """Returns the time from detections to metrics, and the memory of all of it."""
     if backend == "faster-coco-eval":
         _offer_faster_coco_eval()
     from effdet_keras.evaluate.coco import COCOMetric
@@ -79,7 +79,7 @@ def evaluate(backend, num_images):
 
 
 def _offer_faster_coco_eval():
-    """Makes it a backend for this process alone; its class has another name."""
+    """Makes it a backend in this process only; its class has another name."""
     import faster_coco_eval
 
     from effdet_keras.evaluate.coco import BACKENDS
@@ -98,7 +98,7 @@ def _run(backend, num_images):
 
 
 def _random_case(num_images):
-    """Truth, and detections of which some are near an object."""
+    """Returns ground truth, and detections some of which are near an object."""
     rng = np.random.default_rng(0)
     annotations, detections = [], []
     for image_id in range(1, num_images + 1):

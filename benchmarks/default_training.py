@@ -1,4 +1,4 @@
-"""What benchmarks of whole trainings share: a new model, epochs, CPU seconds."""
+"""Functions for benchmarks of whole trainings: a new model, epochs, CPU seconds."""
 
 import os
 
@@ -8,13 +8,13 @@ import effdet_keras as ek
 
 
 def new_model(train, seed, image_size=None, preset="efficientdet-lite0"):
-    """A model from an ImageNet backbone, with all that fits `train`; not compiled.
+    """Returns an uncompiled model with an ImageNet backbone, fitted to `train`.
 
     Args:
         train: `DetectionDataset`.
-        seed: int, set for all random numbers.
-        image_size: of the input; None is the one that fits the boxes.
-        preset: string, its name.
+        seed: int, the seed of all random numbers.
+        image_size: size of the input; None for the size that fits the boxes.
+        preset: string, the name of the preset.
     """
     keras.utils.clear_session()
     keras.utils.set_random_seed(seed)
@@ -29,11 +29,11 @@ def new_model(train, seed, image_size=None, preset="efficientdet-lite0"):
 
 
 def num_epochs(train, steps, batch_size):
-    """Whole epochs of about so many steps, at least one."""
+    """Returns the number of whole epochs for about `steps` steps, at least one."""
     return max(round(steps * batch_size / len(train)), 1)
 
 
 def cpu_seconds():
-    """Of this process, so far."""
+    """Returns the CPU seconds of this process so far."""
     times = os.times()
     return times.user + times.system

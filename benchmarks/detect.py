@@ -1,6 +1,6 @@
-"""Where does the time of `detect` go, for D0 and one JPEG file of 640 x 480?
+"""How is the time of `detect` spent, for D0 and one JPEG file of 640 x 480?
 
-The whole, and its parts by themselves: decode, letterbox, network, postprocess.
+Measures the whole call, and its stages alone: decode, letterbox, network, postprocess.
 """
 
 import json

@@ -1,23 +1,26 @@
-"""How to fine-tune a detector: against an ImageNet backbone, for as long.
+"""How to fine-tune a detector, compared with an ImageNet backbone for the same steps.
 
     python benchmarks/detector_start.py DATA DATA DATA blood-cells --folds blood-cells
     python benchmarks/detector_start.py ... --steps 50 200 600 --trained-by reference
     python benchmarks/detector_start.py ... --judge test --recipes "ImageNet" "default"
     python benchmarks/detector_start.py DATA --same-classes --detector-steps 300
 
-README begins with a detector that was trained on COCO. Its weights cannot be had
-everywhere, so this trains one itself: for each dataset in `--folds` on the training
-images of all others, with all their classes side by side. Then it fine-tunes that
-detector on the dataset of the fold, by each recipe, and an ImageNet backbone by the
-default, at one image size. `--trained-by` says how the detector was trained itself:
-`auto` is our default (ATSS and a CIoU term), `reference` has the matching and the loss
-of the published weights. With `--detector-freeze backbone` the backbone of that
-detector is ImageNet's to the end: a short training on a few hundred images narrows it,
-which COCO did not. With `--same-classes` the detector is one of the dataset itself,
-trained on half of the images that train afterwards. Without `--judge test`,
-four fifths of `train` train and the last fifth judges: choose with that. Prints a JSON
-line for each training. With `--keep FOLDER` the detectors are kept there, and found
-again.
+README begins with a detector that was trained on COCO. Its weights are not available
+everywhere, so this script trains such a detector itself: for each dataset in `--folds`,
+on the training images of all other datasets, with all their classes side by side. Then
+it fine-tunes that detector on the dataset of the fold by each recipe, and an ImageNet
+backbone by the default recipe, at one image size.
+
+`--trained-by` selects how the detector itself was trained: `auto` is our default (ATSS
+and a CIoU term), and `reference` has the matching and the loss of the published
+weights. With `--detector-freeze backbone`, the detector keeps the ImageNet backbone: a
+short training on a few hundred images would narrow it, unlike a training on COCO. With
+`--same-classes`, the detector is one of the dataset itself, trained on half of the
+images that are trained on afterwards.
+
+Without `--judge test`, four fifths of `train` are trained on, and the last fifth is
+used for evaluation: make choices with that. Prints a JSON line for each training. With
+`--keep FOLDER`, the detectors are kept there, and used again.
 """
 
 import argparse
@@ -40,7 +43,7 @@ PART = {
     "freeze": _first_blocks("efficientnet-lite0"),
     "learning_rate_multipliers": {"^efficientnet": 0.2},
 }
-# How to fine-tune: arguments of `compile`, and the rate for batches of 8.
+# Ways to fine-tune: arguments of `compile`, and the rate for batches of 8.
 RECIPES = {
     "ImageNet": None,
     "default": {},
@@ -85,7 +88,7 @@ def read(name):
 
 
 def detector(fold, data, train, folder, options):
-    """The archive of the detector to load, trained unless it is there."""
+    """Returns the archive of the detector to load; trains it unless it exists."""
     kind = "half_of" if options.same_classes else "without"
     name = f"{pathlib.Path(fold).name}_{options.trained_by}_{options.detector_steps}"
     if options.detector_freeze:
@@ -93,7 +96,7 @@ def detector(fold, data, train, folder, options):
     archive = folder / f"{kind}_{name}.keras"
     if archive.exists():
         return archive
-    anchors = None  # the published weights have those of the model
+    anchors = None  # the published weights have the anchors of the model
     if options.same_classes:
         (train, _), anchors = train.split(0.5, groups="image"), "auto"
     else:
@@ -106,7 +109,7 @@ def detector(fold, data, train, folder, options):
         image_size=options.image_size,
         anchors=anchors,
     )
-    # Of the reference: optimizer and schedule are ours, which fit the length.
+    # Only the rest is the reference's: our optimizer and schedule fit the length.
     recipe = dict(IOU) if options.trained_by == "reference" else {}
     if options.detector_freeze:
         recipe["freeze"] = options.detector_freeze
@@ -116,7 +119,7 @@ def detector(fold, data, train, folder, options):
 
 
 def all_but_one(data, fold):
-    """The training images of all datasets but one, with all their classes."""
+    """Returns the training images of all datasets but one, with all their classes."""
     trains = {
         other: renamed(splits["train"], pathlib.Path(other).name)
         for other, splits in data.items()
@@ -127,17 +130,17 @@ def all_but_one(data, fold):
 
 
 def renamed(dataset, prefix):
-    """The dataset with names of classes that no other dataset has."""
+    """Returns the dataset with class names that no other dataset has."""
     names = [f"{prefix}: {name}" for name in dataset.class_names]
     return ek.data.DetectionDataset(dataset.records, names, dataset.category_ids)
 
 
 def fine_tuned(recipe, archive, train, judge, steps, options):
-    """Trains and judges one model."""
+    """Fine-tunes one model, and evaluates it."""
     keras.utils.clear_session()
     keras.utils.set_random_seed(options.seed)
     begin, cpu = time.monotonic(), cpu_seconds()
-    # A new detector gets anchors that fit, a loaded one keeps its own.
+    # A new detector gets fitted anchors, and a loaded one keeps its own.
     new = {"weights": "imagenet", "anchors": "auto"}
     model = ek.EfficientDet.from_preset(
         options.model,
@@ -161,7 +164,7 @@ def fine_tuned(recipe, archive, train, judge, steps, options):
 
 
 def fit(model, train, steps, recipe, options):
-    """For the number of steps, to whole epochs: the schedule falls to zero."""
+    """Trains for whole epochs of about `steps` steps; the schedule ends at zero."""
     recipe = dict(recipe)
     epochs = num_epochs(train, steps, options.batch_size)
     rate = recipe.pop("rate", None)

@@ -1,13 +1,14 @@
-"""What a teacher gives: AP of students that learn with one, and without.
+"""What does a teacher gain: AP of students that are trained with and without one.
 
     python benchmarks/distillation.py TEACHER                 # a .keras of blood cells
     python benchmarks/distillation.py TEACHER --activations hard_swish relu6
     python benchmarks/distillation.py TEACHER --student efficientdet-lite0
 
-With `--activations`: the teacher with another activation, as it is, after a short
-training on the annotations, and after one beside its former self; with the time of
-each LiteRT file, in turn with the teacher's. With `--student`: a smaller model, trained
-with and without the teacher. Judged on `test`. Prints a JSON line a case.
+With `--activations`: the teacher with another activation, unchanged, after a short
+training on annotations, and after one with its former self as the teacher. This also
+times each LiteRT file in turn with the teacher's. With `--student`: a smaller model,
+trained with and without the teacher. All are evaluated on `test`. Prints a JSON line
+per case.
 """
 
 import argparse
@@ -78,7 +79,7 @@ def learn(student, teacher, train, epochs):
 
 
 def time_ratio(teacher, student, precision, train):
-    """Milliseconds of the student's file by those of the teacher's, in turn."""
+    """Returns milliseconds of the student's file divided by the teacher's."""
     with tempfile.TemporaryDirectory() as folder:
         predictors = [
             file_of(model, pathlib.Path(folder, f"{name}.tflite"), precision, train)

@@ -1,4 +1,4 @@
-"""Draws what each augmentation does to images of blood cells, for docs/augmentation.md.
+"""Draws the effect of each augmentation on blood cells, for docs/augmentation.md.
 
 python benchmarks/draw_augmentations.py --out docs/images/augmentation.jpg
 """
@@ -15,11 +15,11 @@ DATA = pathlib.Path(ek.__file__).parent / "data" / "blood_cells"
 COLUMNS = 4
 MARGIN = 6  # pixels between images
 CAPTION = 20  # pixels above an image
-SEED = 21  # one with which each of them does something
+SEED = 21  # a seed with which each of them has an effect
 
 
 def examples_of(dataset, count):
-    """The first images that have boxes of all classes, as examples."""
+    """Returns the first images that have boxes of all classes, as examples."""
     found = []
     for index in range(len(dataset)):
         example = dataset[index]
@@ -31,7 +31,7 @@ def examples_of(dataset, count):
 
 
 def panels(dataset):
-    """Captions and images with boxes: the first as it is, then one per name."""
+    """Yields captions and images with boxes: the original, then one per name."""
     examples = examples_of(dataset, 4)
     yield "as it is", examples[0]
     for number, (name, make) in enumerate(ek.augment.NAMES.items()):
@@ -43,7 +43,7 @@ def panels(dataset):
 
 
 def grid_of(drawn, height, width):
-    """One image of all panels, each at the upper left of its place."""
+    """Returns one image of all panels, each at the upper left of its cell."""
     rows = -(-len(drawn) // COLUMNS)
     step_y, step_x = height + CAPTION + MARGIN, width + MARGIN
     grid = Image.new("RGB", (COLUMNS * step_x - MARGIN, rows * step_y), "white")

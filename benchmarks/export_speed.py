@@ -1,8 +1,8 @@
 """How long does the network take in each runtime that it is exported to?
 
-D0 at 512 and Lite0 at 320, one image, raw outputs, two threads: the live model,
-SavedModel, LiteRT (float and int8), ONNX Runtime and OpenVINO; beside PyTorch effdet,
-eager, compiled, and its own ONNX export in ONNX Runtime.
+D0 at 512 and Lite0 at 320 pixels, one image, raw outputs, two threads: the live model,
+SavedModel, LiteRT (float and int8), ONNX Runtime and OpenVINO. They are compared with
+PyTorch effdet: eager, compiled, and its own ONNX export in ONNX Runtime.
 """
 
 import functools
@@ -17,7 +17,7 @@ import numpy as np
 
 THREADS = 2
 MODELS = {"D0": ("efficientdet-d0", 512), "Lite0": ("efficientdet-lite0", 320)}
-FOLDER = "EXPORT_SPEED_FOLDER"  # the variable that names where exports are kept
+FOLDER = "EXPORT_SPEED_FOLDER"  # environment variable with the folder of the exports
 
 
 def _cases(quick):
@@ -30,7 +30,7 @@ def _repeats(quick):
 
 
 def _measured(quick, make_step):
-    """Times of each model; `make_step(name, size)` gives what to repeat."""
+    """Times each model; `make_step(name, size)` returns the function to repeat."""
     return {
         f"{name} {size}": alternate.repeat(make_step(name, size), _repeats(quick))
         for name, size in _cases(quick)
@@ -59,7 +59,7 @@ def ours_saved_model(quick):
     def make_step(name, size):
         loaded = tf.saved_model.load(os.fspath(_exported(name, size, "saved_model")))
         raw, images = loaded.signatures["raw"], tf.constant(_image(size))
-        # The function does not keep what it belongs to.
+        # The function does not keep its owner alive.
         return lambda loaded=loaded: raw(images=images)["class_logits"].numpy()
 
     return _measured(quick, make_step)
@@ -77,7 +77,7 @@ def ours_in_a_runtime(quick, ending, **options):
 
 
 def _exported(name, size, file_name, **options):
-    """The path of an export, made by the first side that asks, in its own process."""
+    """Returns the path of an export; the first side makes it in its own process."""
     path = pathlib.Path(os.environ[FOLDER], f"{name}-{size}", file_name)
     if not path.exists():
         context = multiprocessing.get_context("spawn")
@@ -103,7 +103,7 @@ def _model(name, size):
     keras.utils.set_random_seed(0)
     model = ek.EfficientDet.from_preset(name, image_size=size)
     rng = np.random.default_rng(0)
-    for weight in model.weights:  # new ones are 0 and 1, and compute themselves away
+    for weight in model.weights:  # new weights are 0 and 1, and could be optimized away
         if weight.path.endswith(("beta", "moving_mean")):
             weight.assign(rng.normal(0, 0.1, weight.shape))
         elif weight.path.endswith(("gamma", "moving_variance")):
@@ -131,7 +131,7 @@ def peer(quick, *, channels_last=False, compiled=False):
             import torch._inductor.config as inductor
 
             inductor.freezing = True
-            # With sizes known: the padding of two models is no symbol to it.
+            # With known sizes: for two models, effdet's padding must not be symbolic.
             model = torch.compile(model, dynamic=False)
         return functools.partial(model, images)
 
@@ -196,7 +196,7 @@ SIDES = {
 }
 
 if __name__ == "__main__":
-    if "--side" in sys.argv:  # one of the processes that are started below
+    if "--side" in sys.argv:  # this is one of the processes that are started below
         alternate.main(__doc__, SIDES)
     else:
         with tempfile.TemporaryDirectory() as folder:

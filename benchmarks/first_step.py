@@ -1,7 +1,7 @@
-"""How long is it from Python's start to the first training step of D0 and of D4?
+"""How long does it take from Python's start to the first training step of D0 and D4?
 
-Batches of one image, in the model's size (512 and 1024). The first step traces the
-graph; the time by which it exceeds a later step is called `trace`.
+Batches have one image in the model's size (512 and 1024 pixels). The first step traces
+the graph. The time by which it exceeds a later step is called `trace`.
 """
 
 import json

@@ -1,13 +1,14 @@
-"""How far is the forecast of `effdet-keras forecast` from what all images reach?
+"""How far is a forecast of `effdet-keras forecast` from the AP of all images?
 
     python benchmarks/forecast_error.py blood-cells DATA
     python benchmarks/forecast_error.py DATA --steps 400 --seeds 0 1
 
-Of each dataset nested parts of 12, 25, 50 and 100 % of `train` are trained on, for the
-same number of steps. The forecast for 100 % is made of the other three, and compared
-with the training on 100 %. `test` judges all, each after its last step, so that nothing
-is chosen there. The backbone is frozen (`frozen_backbone.py`); with `--whole` the
-default recipe trains whole models. Prints a JSON line for each dataset and seed.
+For each dataset, models are trained on nested parts of 12, 25, 50 and 100 % of `train`,
+for the same number of steps. The forecast for 100 % is made from the other three, and
+compared with the training on 100 %. All are evaluated on `test` after their last step,
+so that nothing is chosen there. The backbone is frozen (`frozen_backbone.py`); with
+`--whole`, the default recipe trains whole models. Prints a JSON line for each dataset
+and seed.
 """
 
 import argparse
@@ -30,7 +31,7 @@ def main():
 
 
 def run(backbone, train, judge, seed, steps):
-    """Measures the learning curve of a dataset; returns the line."""
+    """Measures the learning curve of a dataset; returns the line to print."""
     numbers, aps = [], []
     for part in parts_of(backbone, train, seed).values():
         backbone.train(part, steps, seed)
@@ -41,7 +42,7 @@ def run(backbone, train, judge, seed, steps):
 
 
 def parts_of(backbone, train, seed):
-    """The indices of nested parts of the training images, by percentage."""
+    """Returns the indices of nested parts of the training images, by percentage."""
     dataset = backbone.dataset.subset(train)
     place = {record.image_id: i for i, record in zip(train, dataset.records)}
     subsets = nested_subsets(dataset, PERCENTS, image_groups(dataset.records), seed)
@@ -52,7 +53,7 @@ def parts_of(backbone, train, seed):
 
 
 def compare(numbers, aps, objects):
-    """The forecast for the last number of images from the others, and its error."""
+    """Forecasts the last AP from the others; returns the forecast and its error."""
     curve = LearningCurve(numbers[:-1], aps[:-1], objects)
     expected = curve.forecast(numbers[-1])
     return {

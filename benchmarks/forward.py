@@ -1,7 +1,8 @@
 """How long does the network of D0 take, 512 x 512, for 1 and for 8 images?
 
-The live model as a graph of TensorFlow, and in the runtimes that `Predictor` can put it
-into, raw outputs; beside PyTorch effdet, eager and compiled.
+Measures raw outputs of the live model as a TensorFlow graph, and in the runtimes into
+which `Predictor` can convert it. They are compared with PyTorch effdet, eager and
+compiled.
 """
 
 import functools
@@ -14,7 +15,7 @@ THREADS = 2
 
 
 def _cases(quick):
-    """Batch size and repeats."""
+    """Returns batch sizes and repeats."""
     return ((1, 2),) if quick else ((1, 20), (8, 5))
 
 

@@ -3,12 +3,12 @@
     python benchmarks/frigate_times.py --sizes 192 224 256 320
     python benchmarks/frigate_times.py --archives runs/int8.keras --detectors cpu
 
-Exports each model by `target="frigate"` for each detector and runs the file in its own
+Exports each model with `target="frigate"` for each detector. Runs each file in its own
 runtime, with one thread on one core, on images of the blood cells, all files in turn.
-Prints a JSON line for each: milliseconds of the clock and of the CPU, median and least.
-The file for a Coral runs on the CPU here: it is the one that the compiler would take.
-`--sizes` takes a Lite0 with random heads, which finds nothing: all but the suppression
-of a few boxes is the same.
+Prints a JSON line for each: milliseconds of wall-clock and CPU time, median and least.
+The file for a Coral runs on the CPU here: it is the file that the compiler would take.
+`--sizes` takes a Lite0 with random heads, which finds nothing. This only makes a
+difference for the suppression, of a few boxes.
 """
 
 import argparse
@@ -59,7 +59,7 @@ def main():
 
 
 def models(options):
-    """The models whose files are timed."""
+    """Returns the models whose files are timed."""
     for archive in options.archives:
         yield ek.EfficientDet.from_archive(archive)
     for size in options.sizes:
@@ -69,7 +69,7 @@ def models(options):
 
 
 def exported(model, folder, detector, train):
-    """What runs the file of a detector once, with one thread."""
+    """Returns a function that runs the file of a detector once, with one thread."""
     is_float = detector in ("openvino", "onnx")
     calibration = {} if is_float or model.quantization else {"calibration": train[:8]}
     model.export(folder, target="frigate", detector=detector, verbose=0, **calibration)
@@ -81,7 +81,7 @@ def exported(model, folder, detector, train):
 
 
 def measured(runs, images, rounds):
-    """Seconds of the clock and of the CPU of each run, all files in turn."""
+    """Returns seconds of wall-clock and CPU time of each run, all files in turn."""
     times = {name: [] for name in runs}
     for number in range(rounds + 3):
         image = images[number % len(images)]
@@ -89,7 +89,7 @@ def measured(runs, images, rounds):
             start = time.perf_counter(), time.process_time()
             run(image)
             end = time.perf_counter(), time.process_time()
-            if number >= 3:  # the first warm up
+            if number >= 3:  # the first rounds warm up
                 times[name].append(np.subtract(end, start))
     return times
 

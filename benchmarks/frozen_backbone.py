@@ -1,13 +1,12 @@
-"""Detectors whose backbone is frozen and was computed once, for benchmarks of many.
+"""Detectors on a frozen backbone that is computed once, for benchmarks of many of them.
 
 A question such as "which images should be labelled next?" needs dozens of trainings.
-The ImageNet backbone of Lite0 takes most of the time of each, so here it stays as it
-is: `FrozenBackbone` computes its features of some views of every image, and each
-detector trains the BiFPN and the heads on these alone, with the losses, the matching
-and the anchors of the package. AP is lower than that of `EfficientDet.fit`, which
-trains the backbone too. Compare such numbers with each other only. With `--whole` each
-detector is trained as users train it instead (`WholeTraining`), which takes many times
-as long.
+Most of their time is spent in the ImageNet backbone of Lite0, so here it is frozen.
+`FrozenBackbone` computes its features for some views of every image. Each detector only
+trains the BiFPN and the heads on these features, with the losses, the matching and the
+anchors of the package. AP is lower than with `EfficientDet.fit`, which also trains the
+backbone, so such numbers can only be compared with each other. With `--whole`, each
+detector is trained as users train it (`WholeTraining`), which takes many times as long.
 """
 
 import json
@@ -26,17 +25,18 @@ from effdet_keras.evaluate.image_result import ImageResult
 _BLOOD_CELLS = pathlib.Path(ek.data.__file__).parent / "blood_cells"
 _JUDGES = ("test", "val", "valid", "validation")
 
-_VIEWS = 4  # as it is, mirrored, and a crop of each
+_VIEWS = 4  # the image, its mirror image, and a crop of each
 _RATE, _CLIP = 3e-3, 5.0
 _MAX_BOXES = 100
-_LEAST_SEEN = 0.4  # of a box in a crop: less is no object there
+_LEAST_SEEN = 0.4  # fraction of a box in a crop: with less, it is no object there
 
 
 def open_data(name, options):
-    """What trains on a dataset; the indices to train on, and those that judge.
+    """Returns a backbone, the indices of training images, and those for evaluation.
 
     Args:
-        name: `blood-cells`, or a path; `test` judges, or `val` where there is none.
+        name: `blood-cells`, or a path; `test` is for evaluation, or `val` if there is
+            no `test`.
         options: has `image_size`, `num_judges`, `quick` and `whole`.
     """
     splits = ek.data.load_splits(_BLOOD_CELLS if name == "blood-cells" else name)
@@ -54,7 +54,7 @@ def open_data(name, options):
 
 
 def add_arguments(parser, steps):
-    """The arguments of all benchmarks of many detectors."""
+    """Adds the arguments of all benchmarks of many detectors."""
     add = parser.add_argument
     add("data", nargs="*", default=["blood-cells"], help="`blood-cells`, or a path")
     add("--seeds", nargs="+", type=int, default=[0])
@@ -75,8 +75,8 @@ def read_arguments(parser):
 def print_lines(options, run):
     """Prints a JSON line for each dataset and seed; returns these lines.
 
-    `run` takes backbone, indices to train on, those that judge, and the seed, and
-    returns the rest of the line.
+    `run` takes the backbone, the indices for training and for evaluation, and the seed.
+    It returns the rest of the line.
     """
     lines = []
     for name in options.data:
@@ -91,10 +91,10 @@ def print_lines(options, run):
 
 
 class Detectors:
-    """Judges what a `detect` of subclasses finds in images of `dataset`."""
+    """Evaluates the `detect` of subclasses on images of `dataset`."""
 
     def results(self, indices, records=None):
-        """`ImageResult`s of some images, with the boxes of `records`."""
+        """Returns `ImageResult`s of some images, with the boxes of `records`."""
         records = self.dataset.records if records is None else records
         return [
             ImageResult(
@@ -111,7 +111,7 @@ class Detectors:
         ]
 
     def ap(self, indices):
-        """COCO's numbers of the detector on some images."""
+        """Returns COCO's metrics of the detector on some images."""
         judge = self.dataset.subset(indices)
         metric = ek.metrics.COCOMetric(judge.to_coco())
         for image_id, found in zip(judge.image_ids, self.detect(indices)):
@@ -128,8 +128,8 @@ class WholeTraining(Detectors):
     """Detectors that the default recipe trains, from an ImageNet backbone.
 
     Args:
-        dataset: `DetectionDataset` of all images: to train on and to judge.
-        quick: bool, whether to take an image size of a smoke test.
+        dataset: `DetectionDataset` of all images, for training and for evaluation.
+        quick: bool, whether to use the image size of a smoke test.
     """
 
     def __init__(self, dataset, quick):
@@ -137,10 +137,10 @@ class WholeTraining(Detectors):
         self.model = None
 
     def train(self, indices, steps, seed, *, records=None, batch_size=8):
-        """Trains a new `model` on some images, in about so many steps.
+        """Trains a new `model` on some images, for about `steps` steps.
 
         Args:
-            indices: ints, of the images in the dataset.
+            indices: ints, the indices of the images in the dataset.
             records: `Record`s of all images, with other boxes; None for the dataset's.
         """
         records = self.dataset.records if records is None else records
@@ -155,19 +155,19 @@ class WholeTraining(Detectors):
         self.model.fit(train, batch_size=batch_size, epochs=epochs, verbose=0)
 
     def detect(self, indices, *, mirrored=False):
-        """`Detections` of each image, in its pixels; or of its mirror image."""
+        """Returns `Detections` of each image, or of its mirror image, in its pixels."""
         images = [self.dataset[index]["image"] for index in indices]
         images = [np.ascontiguousarray(x[:, ::-1]) if mirrored else x for x in images]
         return self.model.detect(images, score_threshold=0.0, verbose=0)
 
 
 class FrozenBackbone(Detectors):
-    """Features of the images of a dataset, and detectors that are trained on them.
+    """Features of the images of a dataset, and detectors trained on them.
 
     Args:
-        dataset: `DetectionDataset` of all images: to train on and to judge. The anchors
-            are fitted to the boxes of `anchor_images` of it, which are the first.
-        anchor_images: int.
+        dataset: `DetectionDataset` of all images, for training and for evaluation. The
+            anchors are fitted to the boxes of its first `anchor_images`.
+        anchor_images: int, number of images.
         image_size: `(height, width)` of the input.
     """
 
@@ -199,12 +199,12 @@ class FrozenBackbone(Detectors):
         self._features = [
             np.zeros((len(dataset), _VIEWS, *x.shape[1:]), "float16") for x in levels
         ]
-        self._scales = np.zeros(len(dataset))  # pixels of the input per pixel
+        self._scales = np.zeros(len(dataset))  # input pixels per image pixel
         self._affine = np.zeros((len(dataset), _VIEWS, 4))  # scale, flip, y, x
         self._compute()
 
     def _compute(self):
-        """The features of each view of each image."""
+        """Computes the features of each view of each image."""
         random, batch, places = np.random.default_rng(0), [], []
         predict = tf.function(lambda x: self._backbone(x, training=False))
         for index in range(len(self.dataset)):
@@ -221,14 +221,14 @@ class FrozenBackbone(Detectors):
                 batch, places = [], []
 
     def _view(self, image, index, view, random):
-        """One view of an image, float32 `[H, W, 3]`; notes where pixels go."""
+        """Returns a view of an image, float32 `[H, W, 3]`; records its geometry."""
         scale, is_mirrored = self._scales[index], view % 2
         size = np.array([image.height, image.width]) * scale
         offset = np.zeros(2)
         if view >= 2:
             factor = random.uniform(0.7, 1.4)
             scale, size = scale * factor, size * factor
-            room = np.array(self.image_size) - size  # below 0: the crop may move
+            room = np.array(self.image_size) - size  # below 0, the crop may move
             offset = random.uniform(np.minimum(room, 0), np.maximum(room, 0))
         mirrored_from = size[1] + 2 * offset[1] if is_mirrored else 0.0
         self._affine[index, view] = scale, mirrored_from, *offset
@@ -242,7 +242,7 @@ class FrozenBackbone(Detectors):
         return np.asarray(new, "float32")
 
     def _boxes(self, record, index, view):
-        """The boxes of a record in a view, `yxyx` pixels of the input, and labels."""
+        """Returns a record's boxes in a view, `yxyx` in input pixels, and labels."""
         scale, mirrored_from, y, x = self._affine[index, view]
         boxes = boxes_of(record) * scale + [y, x, y, x]
         if mirrored_from:
@@ -254,10 +254,10 @@ class FrozenBackbone(Detectors):
         return inside[seen][:_MAX_BOXES], record.labels[seen][:_MAX_BOXES]
 
     def train(self, indices, steps, seed, *, records=None, batch_size=8):
-        """Trains a new detector on some images; `head` is then that.
+        """Trains a new detector on some images, which then is `head`.
 
         Args:
-            indices: ints, of the images in the dataset.
+            indices: ints, the indices of the images in the dataset.
             records: `Record`s of all images, with other boxes; None for the dataset's.
         """
         records = self.dataset.records if records is None else records
@@ -277,7 +277,7 @@ class FrozenBackbone(Detectors):
             self._step([x[chosen, views] for x in self._features], boxes, labels)
 
     def _begin(self, steps):
-        """The weights as they were; a new schedule, compiled the first time."""
+        """Restores the initial weights; sets a new schedule, and compiles once."""
         for variable, value in zip(self.head.weights, self._initial):
             variable.assign(value)
         if self._optimizer is None:
@@ -321,7 +321,7 @@ class FrozenBackbone(Detectors):
         return found
 
     def detect(self, indices, *, mirrored=False, batch_size=16):
-        """`Detections` of each image, in its pixels; or of its mirror image."""
+        """Returns `Detections` of each image, or of its mirror image, in its pixels."""
         results = []
         for first in range(0, len(indices), batch_size):
             chosen = list(indices[first : first + batch_size])
@@ -344,7 +344,7 @@ class FrozenBackbone(Detectors):
 
 
 def boxes_of(record):
-    """The boxes of a record, `yxyx` in pixels of the image."""
+    """Returns the boxes of a record, `yxyx` in pixels of the image."""
     boxes = record.boxes_xywh[:, [1, 0, 3, 2]].astype("float64")
     boxes[:, 2:] += boxes[:, :2]
     return boxes

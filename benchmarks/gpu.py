@@ -1,26 +1,27 @@
-"""How fast do training and detection run on a graphics card, beside PyTorch effdet?
+"""How fast are training and detection on a graphics card, compared with PyTorch effdet?
 
     python benchmarks/gpu.py --minutes 11.5 --out results
 
 It needs a CUDA machine with JAX and torch. TensorFlow is not needed: each side runs in
 a process that refuses to import it. Keras, this package, and effdet with timm and
-omegaconf for the peer may lie in any folder of PYTHONPATH.
+omegaconf for the peer may be in any folder of PYTHONPATH.
 
-Sides: this package on JAX and on torch, PyTorch effdet eager and with `torch.compile`,
-both with channels_last. Each side is prepared once and keeps waiting; then the sides
-take turns, with nothing else running, for some rounds. A result is the median of all
-timed calls. Images are made once and lie on the card. Both sides may use TF32 where
-"float32" is asked for, which is the default of JAX; "bfloat16" is `mixed_bfloat16` here
-and autocast there. cuDNN chooses its algorithms by measuring, on both sides.
+The sides are this package on JAX and on torch, and PyTorch effdet, eager and with
+`torch.compile`, both with channels_last. Each side is prepared once and then waits. The
+sides take turns for some rounds, with nothing else running. A result is the median of
+all timed calls. Images are made once, and are on the card. Both sides may use TF32 for
+"float32", which is the default of JAX. "bfloat16" is `mixed_bfloat16` here, and
+autocast there. On both sides, cuDNN chooses its algorithms by measuring.
 
-What is timed, each until its result is there:
+These cases are timed, each until its result is available:
 
 - `train`: one step of `fit` (Keras' train function): forward, matching of anchors,
   losses, backward, clipping, SGD with momentum, moving averages, finite check. The peer
-  does the same but for the finite check; in `train_labelled` its anchors were matched
-  before the step, as its training script does it in the data loader's processes;
+  does the same, except for the finite check. In `train_labelled`, the peer's anchors
+  were matched before the step, as its training script does it in the data loader's
+  processes;
 - `forward`: the network alone;
-- `detect`: network and postprocess, hard suppression, 100 boxes of each image;
+- `detect`: network and postprocess, hard suppression, 100 boxes per image;
 - `fit`: our `fit` from arrays in memory, by the times between its steps.
 """
 
@@ -40,14 +41,14 @@ import time
 
 START = time.perf_counter()
 SIDES = ("ours_jax", "ours_torch", "peer_compiled", "peer")
-# The order in which they are measured: what matters most comes first.
+# The groups in the order of measuring: the most important comes first.
 GROUPS = (
     ("d0", "bfloat16"),
     ("lite0", "bfloat16"),
     ("d0", "float32"),
     ("lite0", "float32"),
 )
-# Preset, name of the peer, side of the images in pixels, batch of training.
+# Preset, the peer's model, side of the images in pixels, batch size of training.
 MODELS = {
     "d0": ("efficientdet-d0", "efficientdet_d0", 512, 32),
     "lite0": ("efficientdet-lite0", "efficientdet_lite0", 320, 64),
@@ -92,7 +93,7 @@ def _measure_group(model, precision, arguments, lines):
             workers[side].ask("prepare")
 
         def answers(sides, end=end, **what):
-            """What sides answer; one that fails or is late takes no more part."""
+            """Yields the answers of sides; drops sides that fail or are late."""
             for side in [side for side in sides if side in workers]:
                 answer = workers[side].answer(end - time.perf_counter())
                 if "error" in answer:
@@ -102,11 +103,11 @@ def _measure_group(model, precision, arguments, lines):
                     yield side, answer
 
         def prepare(*sides):
-            # Those that are ready must have time left to be measured.
+            # Sides that are ready must have time left to be measured.
             for side, answer in answers(sides, end - 40, case="prepare"):
                 report(side=side, prepare=answer)
 
-        # Those that compile take minutes of a few cores, and are prepared together,
+        # Sides that compile take minutes on a few cores, and are prepared together,
         # unless `--alone` asks for the time until their first step.
         compiling = [s for s in ("ours_jax", "peer_compiled") if s in arguments.sides]
         for side in compiling:
@@ -135,7 +136,7 @@ def _measure_group(model, precision, arguments, lines):
 
 
 def _times(cases, workers, answers, rounds):
-    """Lets the sides take turns; a line for each case and side."""
+    """Lets the sides take turns; yields a line for each case and side."""
     results = {}
     for _ in range(rounds):
         for case in cases:
@@ -148,7 +149,7 @@ def _times(cases, workers, answers, rounds):
 
 
 def _summary(case, by_side, labelled):
-    """A line for each side: median, images per second, beside the best of the peer."""
+    """Yields a line per side: median, images per second, ratio to the best peer."""
     medians, peers = _medians(by_side), _medians(by_side, "peer").values()
     labelled_peers = _medians(labelled, "peer").values()
     for side, reports in by_side.items():
@@ -171,7 +172,7 @@ def _summary(case, by_side, labelled):
 
 
 def _medians(by_side, kind=""):
-    """The median of all seconds of each side whose name begins so."""
+    """Returns the median seconds of each side whose name begins with `kind`."""
     return {
         side: statistics.median(s for report in reports for s in report["seconds"])
         for side, reports in by_side.items()
@@ -194,7 +195,7 @@ class Lines:
 
 
 class Worker:
-    """A process of one side; it takes commands and answers in JSON lines."""
+    """A process of one side, which takes commands and answers in JSON lines."""
 
     def __init__(self, side, model, precision, arguments):
         command = [sys.executable, __file__, "--worker", side, "--model", model]
@@ -202,7 +203,7 @@ class Worker:
         command += ["--quick"] if arguments.quick else []
         self._log = tempfile.TemporaryFile("w+")  # noqa: SIM115 (as the process)
         environment = {
-            # JAX would take three quarters of the card's memory at once.
+            # Otherwise JAX would take three quarters of the card's memory at once.
             "XLA_PYTHON_CLIENT_PREALLOCATE": "false",
             "TORCHINDUCTOR_COMPILE_THREADS": "8",
             **os.environ,
@@ -281,8 +282,8 @@ def _arguments():
 
 
 def _run_worker(arguments):
-    answers, sys.stdout = sys.stdout, sys.stderr  # what libraries print is no answer
-    sys.modules["tensorflow"] = None  # an import fails, where it is installed, too
+    answers, sys.stdout = sys.stdout, sys.stderr  # libraries may print, too
+    sys.modules["tensorflow"] = None  # makes its import fail, even if it is installed
     side = None
     for line in sys.stdin:
         command, *rest = json.loads(line)
@@ -300,7 +301,7 @@ def _run_worker(arguments):
 
 
 class Side:
-    """What all sides have: data, and how a call is timed."""
+    """The common part of all sides: data, and the timing of calls."""
 
     def __init__(self, arguments):
         self.quick = arguments.quick
@@ -312,7 +313,7 @@ class Side:
         self._cases = {}
 
     def first_calls(self, cases):
-        """Seconds of the first call of each case, which compiles it."""
+        """Returns seconds of the first call of each case, which compiles it."""
         mark = Marks()
         for case in cases:
             if self.once(case) is not None:
@@ -321,7 +322,7 @@ class Side:
         return mark.seconds
 
     def once(self, case):
-        """Makes and runs a case for the first time; None where a side has no such."""
+        """Makes and runs a case for the first time; None if a side does not have it."""
         name, _, batch = case.partition(" ")
         if case not in self._cases:
             made = getattr(self, name, None)
@@ -332,7 +333,7 @@ class Side:
         return self._cases[case]
 
     def time(self, case):
-        """Seconds of each call of a case."""
+        """Returns seconds of each call of a case."""
         name, _, batch = case.partition(" ")
         step = self.once(case)
         if step is None:
@@ -349,20 +350,20 @@ class Side:
         return {"seconds": seconds, "images": images}
 
     def release_memory(self):
-        """Gives back what a side keeps of the card's memory without needing it."""
+        """Releases memory of the card that a side keeps but does not need."""
 
     def fit(self, *_):
         return {}
 
     def images(self, count):
-        """Pixels uint8 `[B, H, W, 3]`."""
+        """Returns pixels, uint8 `[B, H, W, 3]`."""
         import numpy as np
 
         size = (count, self.size, self.size, 3)
         return np.random.default_rng(0).integers(0, 256, size, "uint8")
 
     def truth(self, count):
-        """Boxes `[B, 8, 4]`, yxyx in pixels, and labels `[B, 8]` from 0."""
+        """Returns boxes `[B, 8, 4]`, yxyx in pixels, and labels `[B, 8]` from 0."""
         import numpy as np
 
         rng = np.random.default_rng(1)
@@ -386,7 +387,7 @@ class Marks:
 
 class Ours(Side):
     def prepare(self):
-        """Everything up to the first training step, with its parts in seconds."""
+        """Does all up to the first training step; returns the seconds of each part."""
         mark = Marks()
         self.start_device()
         mark("framework")
@@ -428,7 +429,7 @@ class Ours(Side):
         return {"keras": keras.__version__}
 
     def fit(self, *_):
-        """Images per second of `fit` from arrays, without its first steps."""
+        """Returns images per second of `fit` from arrays, without its first steps."""
         import keras
 
         times = []
@@ -477,9 +478,9 @@ class OursOnJax(Ours):
         return {"peak_gib": round(found.get("peak_bytes_in_use", 0) / 2**30, 2)}
 
     def train(self):
-        """A step as `fit` runs it: it reads the loss, so it ends with the step."""
+        """Returns a step as `fit` runs it: it ends when the loss has been read."""
         model = self.model
-        # Keras' `fit` hands the values of all variables from step to step.
+        # Keras' `fit` passes the values of all variables from step to step.
         self._state = model._get_jax_state(
             trainable_variables=True,
             non_trainable_variables=True,
@@ -493,7 +494,7 @@ class OursOnJax(Ours):
         return step
 
     def put_back(self):
-        """Gives the variables their values, of which a step took the memory."""
+        """Assigns their values to variables whose memory a step has taken."""
         model = self.model
         groups = (
             model.trainable_variables,
@@ -538,7 +539,7 @@ class OursOnJax(Ours):
         return self._compiled(self.model.detect_step, count)
 
     def profile(self, folder):
-        """The kernels of some training steps, from the trace of JAX's profiler."""
+        """Returns the kernels of some training steps, from the trace of JAX."""
         folder = pathlib.Path(folder or tempfile.mkdtemp()) / "trace"
         jax, steps = self._jax, 5
         step = self.once("train")
@@ -564,7 +565,7 @@ class OursOnJax(Ours):
 
 
 class OnTorch:
-    """What both sides on torch need."""
+    """The common part of both sides on torch."""
 
     def start_torch(self):
         import torch
@@ -599,7 +600,7 @@ class OnTorch:
         return step
 
     def profile(self, folder):
-        """The kernels of some training steps, from torch's profiler."""
+        """Returns the kernels of some training steps, from torch's profiler."""
         from torch.profiler import ProfilerActivity
         from torch.profiler import profile as run
 
@@ -646,7 +647,7 @@ class OursOnTorch(OnTorch, Ours):
         return self.synchronized(lambda: self.model.train_function((self.data,)))
 
     def put_back(self):
-        """Nothing: a step on torch changes the variables themselves."""
+        """Does nothing: a step on torch changes the variables themselves."""
 
     def forward(self, count):
         images = self.on_device(self.images(count))
@@ -703,7 +704,7 @@ class Peer(OnTorch, Side):
             optimizer.zero_grad(set_to_none=True)
             with self._autocast():
                 outputs = network(images)
-            # As its `jit_loss` and AMP have it: logits go into the loss in float32.
+            # Like its `jit_loss` with AMP, the loss takes logits in float32.
             outputs = ([x.float() for x in level] for level in outputs)
             loss, _, _ = loss_of(*outputs, *targets)
             loss.backward()
@@ -761,7 +762,7 @@ class Peer(OnTorch, Side):
         return self._inference(bench, count, compiles=False)
 
     def _compiled_for(self, network, count):
-        # With CUDA graphs, where launching kernels takes longer than running them.
+        # CUDA graphs help if launching kernels takes longer than running them.
         mode = "reduce-overhead" if count == 1 else "default"
         return self._torch.compile(network, dynamic=False, mode=mode)
 
@@ -778,7 +779,7 @@ class Peer(OnTorch, Side):
 
 
 def _kernels(found, steps, wall):
-    """The kernels that take most of the time, milliseconds in a step."""
+    """Returns the kernels that take the most time, in milliseconds per step."""
     total, by_name = 0.0, {}
     for name, operation, place, nanoseconds in found:
         known = by_name.setdefault((name, operation, place), [0.0, 0])

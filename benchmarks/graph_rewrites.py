@@ -1,9 +1,9 @@
 """What do TensorFlow's rewrites of the training graph cost at first, and gain later?
 
-The package leaves three of them out on processors. Beside that: all of TensorFlow's,
-and none. The first `train_on_batch` traces the graph, rewrites it and trains; the later
-ones only train. D0 at 512x512, batches of 4 images. The sides take turns, each in a
-process of its own.
+The package turns three of them off on CPUs. This is compared with all of TensorFlow's
+rewrites, and with none. The first `train_on_batch` traces the graph, rewrites it and
+trains; later calls only train. D0 at 512x512, batches of 4 images. The sides take
+turns, each in a process of its own.
 """
 
 import alternate
@@ -25,7 +25,7 @@ def no_rewrites(quick):
 
 
 def measure(options, quick):
-    """Seconds of the first step, and of later ones, with options of TensorFlow's."""
+    """Returns seconds of the first step and of later ones, for TensorFlow options."""
     import tensorflow as tf
 
     import effdet_keras as ek

@@ -12,7 +12,7 @@ _QUALITY = 90
 
 
 def write_images(folder, count):
-    """Writes JPEG files 640 x 480 and `truth.json`; returns the latter's path."""
+    """Writes JPEG files of 640 x 480 and `truth.json`; returns the latter's path."""
     folder = pathlib.Path(folder)
     rng = np.random.default_rng(0)
     images, annotations = [], []
@@ -21,7 +21,7 @@ def write_images(folder, count):
         images.append(
             {"id": image_id, "file_name": name, "width": WIDTH, "height": HEIGHT}
         )
-        # Smooth patches with some noise cost the decoder what a photograph does.
+        # Smooth patches with some noise take as long to decode as a photo.
         coarse = rng.integers(0, 256, (12, 16, 3), dtype="uint8")
         image = Image.fromarray(coarse).resize((WIDTH, HEIGHT), Image.BICUBIC)
         noisy = np.asarray(image) + rng.normal(0, 8, (HEIGHT, WIDTH, 3))

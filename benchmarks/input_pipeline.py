@@ -1,7 +1,8 @@
 """How many images per second does the training input make, and does training wait?
 
-JPEG 640 x 480 to batches of 8, with scale jitter and flip: images per second while
-nothing else runs, then the share of D0's training loop that is spent waiting for them.
+JPEG files of 640 x 480 become batches of 8, with scale jitter and flip. Measures images
+per second while nothing else runs, and then the fraction of D0's training loop that is
+spent waiting for batches.
 """
 
 import json
@@ -51,7 +52,7 @@ def _waiting(batches, size, steps):
     )
     model.compile()
     iterator = iter(batches.repeat())
-    model.train_on_batch(*next(iterator))  # compiles
+    model.train_on_batch(*next(iterator))  # compiles the step
     waits, totals = [], []
     for _ in range(steps):
         start = time.perf_counter()

@@ -3,15 +3,16 @@
     python benchmarks/label_next_rounds.py blood-cells DATA
     python benchmarks/label_next_rounds.py DATA --seeds 0 1 --draw curve.svg
 
-An annotator is simulated. 12 % of `train` are labelled at random. Then, in rounds, a
-detector is trained on what is labelled, the other images are ranked as `label-next`
-ranks them, and the first ones get their true annotations, until 25, 40 and 60 % are
-labelled. Beside it, random choice labels 12, 25, 50 and 100 %. All trainings have the
-same number of steps; `test` judges each after its last step, and nothing is chosen
-there. The backbone is frozen (`frozen_backbone.py`); with `--whole` the default recipe
-trains whole models. Prints a JSON line for each dataset and seed; `share` is the
-percentage at which the AP of random choice of all images is reached, on straight lines
-between the measurements, or null.
+An annotator is simulated. At first, a random 12 % of `train` are labelled. In each
+round, a detector is trained on the labelled images, the other images are ranked as
+`label-next` ranks them, and the first ones get their true annotations. The rounds end
+at 25, 40 and 60 % labelled images. For comparison, random choice labels 12, 25, 50 and
+100 %. All trainings have the same number of steps. All are evaluated on `test` after
+their last step, and nothing is chosen there. The backbone is frozen
+(`frozen_backbone.py`); with `--whole`, the default recipe trains whole models.
+
+Prints a JSON line for each dataset and seed. `share` is the percentage at which the AP
+of all images is reached, with linear interpolation between the measurements, or null.
 """
 
 import argparse
@@ -43,13 +44,13 @@ def main():
 
 
 def run(backbone, train, judge, seed, steps):
-    """Both ways of choosing on one dataset; returns the line."""
+    """Runs both ways of choosing on one dataset; returns the line to print."""
     parts = parts_of(backbone, train, seed)
     at_random, ranked = {}, {}
     for percent, part in sorted(parts.items(), reverse=True):
         backbone.train(part, steps, seed)
         at_random[percent] = round(max(backbone.ap(judge)["AP"], 0.0), 4)
-    start = min(parts)  # trained on last, and ranks the images of the first round
+    start = min(parts)  # trained last, because it ranks the images of the first round
     labelled, ranked[start] = list(parts[start]), at_random[start]
     for percent in ROUNDS:
         wanted = round(len(train) * percent / 100) - len(labelled)
@@ -66,7 +67,7 @@ def run(backbone, train, judge, seed, steps):
 
 
 def next_images(backbone, train, labelled):
-    """The indices of the images that are not labelled, the first to label first."""
+    """Returns the indices of unlabelled images, the first one to label first."""
     left = np.setdiff1d(train, labelled).tolist()
     records = backbone.dataset.records
     found, mirrored = backbone.detect(left), backbone.detect(left, mirrored=True)
@@ -84,7 +85,7 @@ def next_images(backbone, train, labelled):
 
 
 def share_at(aps, wanted):
-    """The percentage at which an AP is reached first; None where it is not."""
+    """Returns the percentage at which an AP is reached first; None if it is not."""
     percents = sorted(aps)
     for before, after in itertools.pairwise(percents):
         if aps[after] >= wanted:
@@ -95,7 +96,7 @@ def share_at(aps, wanted):
 
 
 def draw(lines, path):
-    """The mean curves of each dataset beside each other."""
+    """Draws the mean curves of all datasets side by side."""
     from matplotlib.figure import Figure
 
     names = list(dict.fromkeys(line["dataset"] for line in lines))

@@ -1,7 +1,8 @@
-"""How long does it take to find and read a dataset of 120,000 images, in what memory?
+"""How long does finding and reading a dataset of 120,000 images take, in what memory?
 
-COCO json, 7 boxes of 80 classes in each image. Every image is a link to one of a few
-JPEG files of 640 x 480; the size of each image stands in the json, as COCO's do.
+The dataset is a COCO JSON file with 7 boxes of 80 classes in each image. Every image is
+a link to one of a few JPEG files of 640 x 480. The size of each image is in the JSON
+file, as in COCO's own files.
 """
 
 import json
@@ -16,7 +17,7 @@ import numpy as np
 from images import HEIGHT, WIDTH, write_images
 
 _IMAGES = 120_000
-_FILES = 8  # JPEG files behind all the names
+_FILES = 8  # number of JPEG files to which all names link
 _BOXES = 7
 _CLASSES = 80
 
@@ -26,7 +27,7 @@ def ours(quick):
 
     with tempfile.TemporaryDirectory() as folder:
         count = 100 if quick else _IMAGES
-        # In a process of its own, whose memory is not counted.
+        # In a process of its own, so that its memory is not counted.
         writer = multiprocessing.get_context("spawn").Process(
             target=write_dataset, args=(pathlib.Path(folder), count)
         )

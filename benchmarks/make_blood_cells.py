@@ -2,9 +2,9 @@
 
     python benchmarks/make_blood_cells.py BCCD_Dataset/BCCD OUT
 
-Reads Pascal VOC (https://github.com/Shenggan/BCCD_Dataset, 640x480), and writes images
-of half the size with one COCO json for each of the splits `train`, `val` and `test`,
-which are those of the source. Boxes are those that `from_voc` reads, halved.
+Reads Pascal VOC (https://github.com/Shenggan/BCCD_Dataset, 640x480). Writes images of
+half the size, with one COCO JSON file for each of the splits `train`, `val` and `test`,
+which are the splits of the source. Boxes are those that `from_voc` reads, halved.
 """
 
 import argparse
@@ -16,7 +16,7 @@ from PIL import Image
 import effdet_keras as ek
 
 SPLITS = ("train", "val", "test")
-QUALITY = 72  # of the JPEG files: all of them take 2.4 MB
+QUALITY = 72  # of the JPEG files, which then take 2.4 MB together
 
 
 def main():
@@ -40,7 +40,7 @@ def main():
 
 
 def halved(content):
-    """COCO's annotations for images of half the height and width."""
+    """Returns COCO annotations for images of half the height and width."""
     for entry in content["images"]:
         entry["height"], entry["width"] = entry["height"] // 2, entry["width"] // 2
     for entry in content["annotations"]:
@@ -50,7 +50,7 @@ def halved(content):
 
 
 def short(value):
-    """Without a fraction of zero: `12`, not `12.0`."""
+    """Returns a whole number without its fraction: `12`, not `12.0`."""
     return int(value) if value == int(value) else value
 
 

@@ -1,9 +1,9 @@
-"""Images per second of the training input in NumPy, beside `tf.data`'s.
+"""How many images per second does the training input make in NumPy and in `tf.data`?
 
-JPEG 640 x 480 to batches of 8 at 320 x 320, with flip and scale jitter, each side in a
-process of its own: `ours in NumPy`, where `import tensorflow` fails, and `ours in
-tf.data`. A repeat is one pass over the images, so that images per second are
-`images / seconds`.
+JPEG files of 640 x 480 become batches of 8 at 320 x 320, with flip and scale jitter.
+Each side runs in a process of its own: `ours in NumPy`, where `import tensorflow`
+fails, and `ours in tf.data`. A repeat is one pass over the images, so that images per
+second are `images / seconds`.
 """
 
 import os

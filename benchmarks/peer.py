@@ -1,4 +1,4 @@
-"""The peer: PyTorch effdet 0.4.1, with a stand-in where torchvision is missing."""
+"""The peer: PyTorch effdet 0.4.1, with a stand-in if torchvision is missing."""
 
 import importlib.util
 import pathlib
@@ -11,10 +11,10 @@ NUM_CLASSES = 90
 
 
 def network(task="", name="efficientdet_d0", size=512):
-    """D0 with random weights; `task="train"` wraps it with anchors and losses.
+    """Returns D0 with random weights; `task="train"` adds anchors and losses.
 
-    `efficientdet_d0`, not `tf_efficientdet_d0`: the second pads as TensorFlow does,
-    like ours, by an operation of its own before each strided layer, and is slower.
+    It is `efficientdet_d0`, not `tf_efficientdet_d0`. The latter pads like TensorFlow,
+    as ours does, but by a separate operation before each strided layer, and is slower.
     """
     import effdet
 

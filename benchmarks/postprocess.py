@@ -1,16 +1,17 @@
 """How long does the postprocess of D0 take: 49,104 anchors of 90 classes to 100 boxes?
 
-Ours, Gaussian (the default) and hard; `tf.image.combined_non_max_suppression` with the
-decoding that it needs; and PyTorch effdet's. They do different work:
+It measures ours, Gaussian (the default) and hard;
+`tf.image.combined_non_max_suppression` with the decoding that it needs; and PyTorch
+effdet's. They do different work:
 
 - "ours", "ours_hard": the 5,000 best (anchor, class) pairs, decode, NMS, clip
-- "ours_numpy", "ours_numpy_hard": the same detections from arrays, as `Predictor` has
-  them of a file with raw outputs, or of a live model in another runtime
-- "ours_numpy_all": where all 5,000 pairs are looked at, and not the best 2,000 first
+- "ours_numpy", "ours_numpy_hard": the same detections from arrays, which `Predictor`
+  uses for a file with raw outputs, or for a live model in another runtime
+- "ours_numpy_all": considers all 5,000 pairs, and not the best 2,000 first
 - "tensorflow": all anchors decoded, all scores above 0.05, hard NMS within classes
 - "tensorflow_top_k": the same on the 5,000 anchors with the best scores
-- "peer": the 5,000 best pairs, decode, hard NMS of torchvision, or of the stand-in
-  here, which is slower
+- "peer": the 5,000 best pairs, decode, hard NMS of torchvision, or of our stand-in for
+  it, which is slower
 - "peer_gaussian": the same with effdet's own Gaussian NMS, which needs no torchvision
 """
 
@@ -117,7 +118,7 @@ def peer(quick, soft_nms=False):
     from peer import network
 
     bench = network("predict")
-    # After `peer`, which finds a torchvision for it.
+    # Imported after `peer`, which provides a stand-in for torchvision.
     from effdet.bench import _batch_detection, _post_process
 
     class_logits, box_deltas = (_level_by_level(a) for a in _network_outputs())
@@ -148,10 +149,10 @@ def peer(quick, soft_nms=False):
 
 
 def _network_outputs():
-    """`class_logits` `[1, N, C]` and `box_deltas` `[1, N, 4]` as of a trained network.
+    """Returns `class_logits` `[1, N, C]` and `box_deltas` `[1, N, 4]` as if trained.
 
-    The background is about -7; each object raises its class, to 0 to 3, at the 81
-    anchors of 3 x 3 places of one level.
+    The background is about -7. Each object raises its class to 0 to 3 at the 81 anchors
+    of 3 x 3 places of one level.
     """
     rng = np.random.default_rng(0)
     logits = []
@@ -173,7 +174,7 @@ def _network_outputs():
 
 
 def _level_by_level(flat):
-    """`[1, N, K]` as effdet's heads return it: a level `[1, 9 * K, H, W]`."""
+    """Splits `[1, N, K]` into levels `[1, 9 * K, H, W]`, like effdet's heads."""
     levels, start = [], 0
     for level in LEVELS:
         side = SIZE // 2**level

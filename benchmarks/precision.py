@@ -6,12 +6,14 @@
     python benchmarks/precision.py --model efficientdet-lite0 --image-size 128 \\
         --batch-size 8 --ap-steps 300                 # AP on the blood cells
 
-Each case is a process of its own: a precision, with `grad_checkpoint` or without. It
-prints a JSON line with the median seconds of a step and the largest memory of the
-process (`ru_maxrss`; a graphics card's own memory is not in it). With `--ap-steps` it
-trains on the blood cells of the package instead, each precision from the same weights
-(`--weights`) with the same seed, and prints the AP on `val`; also of the same weights
-in the other precisions, which tells a fault of detection from one of training.
+Each case runs in a process of its own: a precision, with or without `grad_checkpoint`.
+It prints a JSON line with the median seconds of a step and the peak memory of the
+process (`ru_maxrss`, which does not include a graphics card's own memory).
+
+With `--ap-steps`, it trains on the blood cells of the package instead. Each precision
+starts from the same weights (`--weights`) with the same seed. It prints the AP on
+`val`, also with the same weights in the other precisions, which separates a problem of
+detection from a problem of training.
 """
 
 import argparse
@@ -59,7 +61,7 @@ def measured(options, precision, grad_checkpoint):
     boxes = np.full((count, 8, 4), [0.1, 0.1, 0.4, 0.5], "float32") * size
     truth = {"boxes": boxes, "labels": np.zeros((count, 8), "int32")}
     seconds = []
-    for _ in range(options.repeats + 1):  # the first one compiles
+    for _ in range(options.repeats + 1):  # the first step compiles
         start = time.perf_counter()
         model.train_on_batch(images.astype("float32"), truth)
         seconds.append(time.perf_counter() - start)

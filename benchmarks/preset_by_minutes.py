@@ -1,13 +1,13 @@
-"""Which preset and size has the best AP after so many CPU minutes of training?
+"""Which preset and size has the best AP after some CPU minutes of training?
 
     python benchmarks/preset_by_minutes.py DATA --minutes 10 30
     python benchmarks/preset_by_minutes.py DATA --models lite0:256 lite2:256
 
 Trains each candidate by the default recipe from an ImageNet backbone, on four fifths of
-`train`, for as many whole epochs as the minutes last: the CPU seconds of a step are
-those of an epoch before, on weights that are thrown away. The last fifth judges.
-Batches of eight. Prints a JSON line for each training. Minutes are those of this
-machine; `steps` says how many steps they were.
+`train`, for as many whole epochs as fit into the minutes. The CPU seconds of a step are
+measured in an epoch before, with weights that are thrown away. The last fifth is used
+for evaluation. Batches have eight images. Prints a JSON line for each training. Minutes
+are those of this machine; `steps` is the number of steps.
 """
 
 import argparse
@@ -47,7 +47,7 @@ def main():
 
 
 def compiled(train, model, seed):
-    """A new model of a candidate, such as "lite0:256", with the default recipe."""
+    """Returns a new model of a candidate, such as "lite0:256", by the default recipe."""
     preset, size = model.split(":")
     model = new_model(train, seed, int(size), preset=f"efficientdet-{preset}")
     model.compile()
@@ -55,7 +55,7 @@ def compiled(train, model, seed):
 
 
 class TwoEpochs(keras.callbacks.Callback):
-    """Ends a training after two epochs, and takes their times."""
+    """Ends a training after two epochs, and records their times."""
 
     def on_train_begin(self, logs=None):
         self.times = []
@@ -66,7 +66,7 @@ class TwoEpochs(keras.callbacks.Callback):
 
 
 def time_epoch(train, model, batch_size):
-    """CPU seconds of an epoch of a long training, without the first, which traces."""
+    """Returns CPU seconds of a long training's epoch, not the first, which traces."""
     model, two = compiled(train, model, seed=0), TwoEpochs()
     options = {"batch_size": batch_size, "verbose": 0, "callbacks": [two]}
     model.fit(train, epochs=1000, **options)
@@ -74,7 +74,7 @@ def time_epoch(train, model, batch_size):
 
 
 def measure(train, judge, model, seed, epochs, options):
-    """Trains once, and judges the moving averages."""
+    """Trains a model once, and evaluates its moving averages."""
     before = cpu_seconds()
     model = compiled(train, model, seed)
     model.fit(train, batch_size=options.batch_size, epochs=epochs, verbose=0)

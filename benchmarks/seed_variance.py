@@ -1,13 +1,13 @@
-"""How far do trainings of other seeds differ, and does another average lower that?
+"""How much do trainings with other seeds differ, and does another average help?
 
     python benchmarks/seed_variance.py DATA blood-cells --seeds 0 1 2 3
     python benchmarks/seed_variance.py DATA --batch-size 4 --steps 600
 
-Trains by the default recipe on four fifths of `train`; the last fifth judges. Each
-training is judged with several weights: the moving averages that `fit` keeps, those
-after the last step, and the means over the last steps of the training. So all of them
-are of the same trainings. Prints a JSON line for each training, and at the end a table
-of mean and standard deviation over the seeds.
+Trains by the default recipe on four fifths of `train`; the last fifth is for
+evaluation. Each training is evaluated with several weights: the moving averages that
+`fit` keeps, the weights after the last step, and their means over the last steps. So
+all of these come from the same trainings. Prints a JSON line for each training, and at
+the end a table of mean and standard deviation over the seeds.
 """
 
 import argparse
@@ -24,7 +24,7 @@ from effdet_keras.detect.evaluate import evaluate
 from effdet_keras.network.build import copied
 
 BLOOD_CELLS = pathlib.Path(ek.data.__file__).parent / "blood_cells"
-SHARES = (0.05, 0.1, 0.2, 0.4)  # of the training, from its end
+SHARES = (0.05, 0.1, 0.2, 0.4)  # fractions of the training, from its end
 
 
 class LastWeights(keras.callbacks.Callback):
@@ -49,7 +49,7 @@ class LastWeights(keras.callbacks.Callback):
                 self.counts[k] += 1
 
     def all(self):
-        """The weights by the names that the table gives them."""
+        """Returns the weights by their names in the table."""
         means = {
             f"mean of the last {share:.0%}": [value / count for value in values]
             for share, values, count in zip(SHARES, self.sums, self.counts)
@@ -80,7 +80,7 @@ def main():
 
 
 def measure(train, judge, seed, options):
-    """Trains once; AP on `judge` with each of the weights."""
+    """Trains once; returns AP on `judge` with each of the weights."""
     before = cpu_seconds()
     model = new_model(train, seed, options.image_size)
     model.compile()
@@ -107,7 +107,7 @@ def measure(train, judge, seed, options):
 
 
 def table(lines):
-    """Mean and standard deviation over the seeds, for each dataset and weights."""
+    """Returns mean and standard deviation over the seeds, by dataset and weights."""
     datasets = list(dict.fromkeys(line["dataset"] for line in lines))
     rows = [f"| weights | {' | '.join(datasets)} |", "|---" * (len(datasets) + 1) + "|"]
     for name in lines[0]["AP"]:

@@ -1,12 +1,14 @@
-"""What load does `effdet-keras serve` take on the loopback, with and without batches?
+"""What load can `effdet-keras serve` take on the loopback, with and without batches?
 
-A server process with an ONNX export, and clients in another process that each send one
-request after another: JPEG files of 640 x 480, of which some (`--bad`) are no images,
-cut off, decompression bombs or too large. Told are throughput, the times of good ones,
-the memory of the server after a tenth of the requests and at the end, and whether any
-request was lost. At the end a new model is rolled in, then the server is ended, each
-while clients wait: `answered_during_*` counts the answers, `lost_during_*` those that
-never came.
+A server process has an ONNX export. In another process, clients each send one request
+after another: JPEG files of 640 x 480. A fraction of them (`--bad`) are not images, are
+cut off, are decompression bombs, or are too large.
+
+The results are throughput, the times of good requests, the memory of the server after a
+tenth of the requests and at the end, and whether any request was lost. At the end, a
+new model is loaded, and then the server is ended, each while clients wait:
+`answered_during_*` is the number of responses, and `lost_during_*` the number of
+responses that never came.
 """
 
 import argparse
@@ -26,7 +28,7 @@ import time
 
 BATCHES = (8, 1)
 _EXPECTED = {"good": 200, "no image": 400, "cut off": 400, "bomb": 413, "large": 413}
-_LARGE = 10_000_001  # bytes: one more than a server takes
+_LARGE = 10_000_001  # bytes: one more than the server accepts
 
 
 def main():
@@ -61,7 +63,7 @@ model.export(sys.argv[1] + "/model.onnx", verbose=0)
 
 
 def bodies_in(folder):
-    """Bytes of each kind of request."""
+    """Returns the bytes of each kind of request."""
     from images import write_images
     from PIL import Image
 
@@ -133,13 +135,13 @@ async def load(server, port, bodies, arguments):
 
 
 async def answered_during(name, number, server, client, bodies, arguments):
-    """Sends a signal while every client waits; all must be answered."""
+    """Sends a signal while every client waits; all requests must be answered."""
     waiting = asyncio.create_task(
         answers(client, bodies, ["good"] * arguments.clients, arguments.clients)
     )
     in_flight = f"effdet_requests_in_flight {arguments.clients}.0"
     while in_flight not in (await asyncio.to_thread(metrics, client)):
-        if waiting.done():  # they were quicker than this look: once more
+        if waiting.done():  # all were answered before the signal: try again
             waiting = asyncio.create_task(
                 answers(client, bodies, ["good"] * arguments.clients, arguments.clients)
             )
@@ -154,7 +156,7 @@ async def answered_during(name, number, server, client, bodies, arguments):
 
 
 def metrics(client):
-    """The metrics, by a connection of their own."""
+    """Returns the metrics, read over a separate connection."""
     import httpx
 
     return httpx.get(f"{client.base_url}/metrics", timeout=120).text
@@ -170,7 +172,7 @@ async def is_up(client):
 
 
 def kinds_of(count, bad):
-    """What each request is: the bad ones evenly among the good ones."""
+    """Returns the kind of each request; the bad ones are evenly distributed."""
     kinds, every = ["good"] * count, max(1, round(1 / bad)) if bad else count + 1
     others = [kind for kind in _EXPECTED if kind != "good"]
     for place in range(0, count, every):
@@ -182,7 +184,7 @@ Answer = collections.namedtuple("Answer", "kind status seconds")
 
 
 async def answers(client, bodies, kinds, num_clients):
-    """An `Answer` of each request; status 0 of one that was lost."""
+    """Returns an `Answer` for each request; status 0 if it was lost."""
     import httpx
 
     waiting, found = iter(enumerate(kinds)), []
@@ -203,7 +205,7 @@ async def answers(client, bodies, kinds, num_clients):
 
 
 def memory_mb(process):
-    """The memory of a process that is in use now."""
+    """Returns the memory that a process uses now."""
     pages = int(pathlib.Path(f"/proc/{process.pid}/statm").read_text().split()[1])
     return round(pages * os.sysconf("SC_PAGE_SIZE") / 1e6)
 

@@ -1,10 +1,10 @@
 """What does a worker need: images per second and core, and memory, by runtime?
 
-Each file is opened by a process of its own, with one thread, that detects in JPEG files
-of 640 x 480 from start to end: read, decode, letterbox, network, postprocess. Cores are
-counted by the time that the process used them for, which another process on the machine
-hardly changes: `images_per_second_and_core` is one divided by the median of these
-seconds for an image, and `peak_mb` the memory with one image at a time.
+Each file is opened by a process of its own, with one thread. It detects in JPEG files
+of 640 x 480, including all stages: read, decode, letterbox, network, postprocess. Cores
+are counted by the CPU time of the process, which other processes on the machine hardly
+change: `images_per_second_and_core` is one divided by the median CPU seconds per image.
+`peak_mb` is the peak memory with one image at a time.
 """
 
 import argparse
@@ -31,7 +31,7 @@ _ONE_THREAD = {
     "TF_NUM_INTEROP_THREADS": "1",
     "OMP_NUM_THREADS": "1",
 }
-_FIRST = 3  # images until a runtime is warm
+_FIRST = 3  # number of images until a runtime is warm
 
 
 def main():

@@ -1,16 +1,18 @@
-"""Which share of wrong annotations does `inspect RUN DATA --suspects` find?
+"""Which fraction of wrong annotations does `inspect RUN DATA --suspects` find?
 
     python benchmarks/suspects_found.py blood-cells DATA
     python benchmarks/suspects_found.py DATA --steps 400 --seeds 0 1
 
-Of the annotations of `train` 10 % are deleted, 10 % moved by a quarter to a half of
-their sides, and 5 % get another class, at random. Detectors of three folds are trained
-on what is left, and `find_doubts` lists what they doubt in the images that they were
-not trained on. Going down that list, `found` is the highest share of the damaged
-annotations that are in it while at least 80 % of the list is damaged ones. An error
-that was in the dataset before counts as a false alarm. The backbone is frozen
-(`frozen_backbone.py`); with `--whole` the default recipe trains whole models. Prints a
-JSON line for each dataset and seed.
+Of the annotations of `train`, 10 % are deleted, 10 % are moved by a quarter to a half
+of their sides, and 5 % get another class, at random. Detectors of three folds are
+trained on the result, and `find_doubts` lists what they doubt in the images on which
+they were not trained.
+
+`found` is the largest fraction of damaged annotations at the start of that list, while
+at least 80 % of the entries there are damaged ones. An error that was in the dataset
+before counts as a false alarm. The backbone is frozen (`frozen_backbone.py`); with
+`--whole`, the default recipe trains whole models. Prints a JSON line for each dataset
+and seed.
 """
 
 import argparse
@@ -32,12 +34,12 @@ PRECISION = 0.8
 
 
 class Damage(NamedTuple):
-    """One annotation that was made wrong; boxes are `yxyx` in pixels."""
+    """One annotation that was damaged; boxes are `yxyx` in pixels."""
 
     kind: str
     image_id: int
     true_box: np.ndarray
-    new_box: np.ndarray | None  # None where it was deleted
+    new_box: np.ndarray | None  # None if it was deleted
 
 
 def main():
@@ -54,7 +56,7 @@ def main():
 
 
 def judge(backbone, train, seed, steps, num_folds=3):
-    """Damages annotations, and detects in each image with a detector of the others."""
+    """Damages annotations; detects in each image with a detector of the other folds."""
     dataset = backbone.dataset
     records, damages = damage(dataset.records, train, dataset.num_classes, seed)
     damaged = DetectionDataset(records, dataset.class_names, dataset.category_ids)
@@ -67,11 +69,11 @@ def judge(backbone, train, seed, steps, num_folds=3):
 
 
 def damage(records, train, num_classes, seed):
-    """Records with damaged annotations in those of `train`, and the damages."""
+    """Returns records with damaged annotations in those of `train`, and the damages."""
     random, records, damages = np.random.default_rng(seed), list(records), []
     shares = {"deleted": DELETED, "moved": MOVED, "renamed": RENAMED}
     if num_classes == 1:
-        del shares["renamed"]  # there is no other name
+        del shares["renamed"]  # there is no other class
     places = [(i, k) for i in train for k in range(len(records[i].labels))]
     chosen = random.permutation(len(places))
     kind_of = {}
@@ -105,19 +107,19 @@ def damage(records, train, num_classes, seed):
 
 
 def moved(box, image_size, random):
-    """A box `xywh` at another place of the image, with an IoU of 0.14 to 0.6."""
+    """Returns a box `xywh` moved within the image, with an IoU of 0.14 to 0.6."""
     height, width = image_size
     for _ in range(100):
         shift = random.uniform(*MOVED_BY, 2) * random.choice([-1, 1], 2)
         x, y = np.clip(box[:2] + shift * box[2:], 0, [width, height] - box[2:])
         if (np.abs([x, y] - box[:2]) >= MOVED_BY[0] * box[2:]).any():
             return np.array([x, y, *box[2:]])
-    # It fills the image: then it shrinks to a corner.
+    # The box fills the image, so it is shrunk to a corner.
     return np.array([*box[:2], *(box[2:] / 2)])
 
 
 def count(results, damages):
-    """The share of damages that is found at the wanted precision, and of each kind."""
+    """Returns the fraction of damages found at the precision, in all and by kind."""
     suspects = find_doubts(results)
     of_image = collections.defaultdict(list)
     for place, one in enumerate(damages):
@@ -151,13 +153,13 @@ def count(results, damages):
 
 
 def found_damages(suspect, damages):
-    """The places of what a suspect shows; empty for a false alarm.
+    """Returns the indices of the damages that a suspect shows; empty for a false alarm.
 
-    `damages` has those of the image, each after its place among all.
+    `damages` has pairs of index and damage, for the damages of the image.
     """
     found = set()
     for place, one in damages:
-        if suspect.kind == "missing":  # of a moved one as well, where it was
+        if suspect.kind == "missing":  # also at the old place of a moved annotation
             is_found = overlap(suspect.box, one.true_box) >= 0.5
             is_found &= one.kind != "renamed"
         else:

@@ -1,9 +1,9 @@
-"""How many images per second does one `Predictor` detect in, from several threads?
+"""How many images per second does one `Predictor` process, from several threads?
 
-A server opens a file once and looks at images in many threads. ONNX Runtime and
-TensorFlow then run several networks at a time; LiteRT and OpenVINO one, which takes all
-cores by itself. Lite0 at 320 pixels; the numbers of threads take turns, and the median
-of some rounds counts.
+A server opens a file once, and detects in images in many threads. ONNX Runtime and
+TensorFlow then run several networks at a time. LiteRT and OpenVINO run one network,
+which uses all cores. Lite0 at 320 pixels. The numbers of threads take turns, and the
+result is the median of some rounds.
 """
 
 import argparse
@@ -39,14 +39,14 @@ def main():
 
 
 def measured(predictor, num_images, rounds):
-    """Images per second by number of threads, and what they are beside one thread."""
+    """Returns images per second by number of threads, and relative to one thread."""
     rng = np.random.default_rng(0)
     images = [rng.integers(0, 256, (240, 320, 3), "uint8") for _ in range(num_images)]
     speeds = {threads: [] for threads in THREADS}
     for number in range(rounds + 1):
         for threads in THREADS:
             speed = images_per_second(predictor, images, threads)
-            if number:  # the first round warms up
+            if number:  # the first round only warms up
                 speeds[threads].append(speed)
     medians = {threads: statistics.median(speeds[threads]) for threads in THREADS}
     return {

@@ -1,7 +1,7 @@
-"""How long does a training step of D0 take, 512 x 512, 8 images of 8 objects?
+"""How long does a training step of D0 take, at 512 x 512, for 8 images with 8 objects?
 
-Both sides do the same: forward, matching, losses, backward, gradient clipping, SGD
-with momentum, moving averages of the weights.
+Both sides do the same: forward, matching, losses, backward, gradient clipping, SGD with
+momentum, moving averages of the weights.
 """
 
 import functools
@@ -29,7 +29,7 @@ def ours(quick):
     truth = {"boxes": boxes, "labels": labels}
     batch = tf.data.Dataset.from_tensors((images, truth)).repeat()
     model.make_train_function()
-    # What `fit` calls; `train_on_batch` swaps the averages in and out each time.
+    # `fit` calls this; `train_on_batch` would swap the averages in and out each time.
     step = functools.partial(model.train_function, iter(batch))
     return {f"batch {batch_size}": alternate.repeat(step, repeats)}
 

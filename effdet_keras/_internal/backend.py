@@ -1,4 +1,4 @@
-"""Everything in the package that depends on the backend of Keras."""
+"""Code that depends on the backend of Keras, for use in all other modules."""
 
 import contextlib
 import functools

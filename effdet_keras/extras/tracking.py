@@ -34,7 +34,7 @@ class Follower:
             frame_rate=frame_rate,
             track_activation_threshold=_BEGINS,
             high_conf_det_threshold=_SURE,
-            # A track is confirmed by its first frame already, and not by a second one.
+            # An object shows in its first frame, and its second frame confirms it.
             minimum_consecutive_frames=1,
         )
 

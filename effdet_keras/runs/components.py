@@ -333,7 +333,7 @@ def _old_and_new_classes(configuration, train):
 
 
 def _build_from_hub(configuration, train, options):
-    """Returns the model of a TF-Hub module, which keeps its anchors."""
+    """Returns the model of a TF-Hub module, with its anchors and its default size."""
     if configuration.image_size not in ("auto", None):
         options["image_size"] = configuration.image_size
     model = EfficientDet.from_hub(

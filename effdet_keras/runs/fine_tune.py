@@ -429,13 +429,14 @@ class FineTuned:
     Attributes:
         model: `EfficientDet`, the best checkpoint. For a run with `evaluate_every=0`,
             it is the last checkpoint, unless a loss chose the best one.
-        numbers: dict from name to float, COCO metrics of `model` on `split`. Empty if
-            the run does not evaluate.
+        numbers: dict from name to float, metrics of `model` on `split`: COCO's, and for
+            a model with a segmentation head the mean IoU and that of each class. Empty
+            if the run does not evaluate.
         split: string, the split on which `model` was evaluated. For the test split,
             this is its name in the data. Otherwise it is "validation", the split that
             also chose the checkpoint. None if the run does not evaluate.
-        evaluation: `Evaluation`, the whole analysis of that split; its `coco` has the
-            metrics of `numbers`. None if the run does not evaluate.
+        evaluation: `Evaluation`, the whole analysis of that split; its `coco` has
+            COCO's metrics. None if the run does not evaluate.
         history: dict from name to a list of floats, one per epoch. NaN stands for an
             epoch without such a number. `ek.visualize.plot_history` draws it.
         folder: `pathlib.Path`, the folder of the run. None if no folder was given, and

@@ -1,7 +1,8 @@
-"""Reads files of `hf://owner/name` and `hf://datasets/owner/name`, with its library.
+"""Reads files at `hf://owner/name` and `hf://datasets/owner/name`.
 
-The library's own settings apply: the login (`HF_TOKEN`, `hf auth login`), the cache
-folder (`HF_HOME`), another server (`HF_ENDPOINT`), no network (`HF_HUB_OFFLINE`).
+The hub's own library fetches them, and its settings apply: the login (`HF_TOKEN`, `hf
+auth login`), the cache folder (`HF_HOME`), another server (`HF_ENDPOINT`), no network
+(`HF_HUB_OFFLINE`).
 """
 
 import contextlib
