@@ -47,7 +47,7 @@ def main():
 
 
 def compiled(train, model, seed):
-    """Returns a new model of a candidate, such as "lite0:256", by the default recipe."""
+    """Returns a candidate, such as "lite0:256", compiled with the default recipe."""
     preset, size = model.split(":")
     model = new_model(train, seed, int(size), preset=f"efficientdet-{preset}")
     model.compile()
