@@ -173,10 +173,10 @@ def weighted_box_fusion(
     """Fuses the detections of several models, or in several views, of one image.
 
     Weighted box fusion (https://arxiv.org/abs/1910.13302, section 3) takes the boxes of
-    a class in descending order of score. Each box joins the cluster whose fused box has
-    the highest IoU with it, or starts a new cluster. With the scores `s` of a cluster,
-    the weights `w` of their lists (scaled to a mean of 1) and `N` lists, the fused box
-    of the cluster is
+    a class in descending order of their weighted score. Each box joins the cluster
+    whose fused box has the highest IoU with it, or starts a new cluster. With the
+    scores `s` of a cluster, the weights `w` of their lists (scaled to a mean of 1) and
+    `N` lists, the fused box of the cluster is
 
         box = sum(w * s * box) / sum(w * s)
         score = sum(w * s) / sum(w) * min(1, sum(w) / N)

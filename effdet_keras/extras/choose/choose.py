@@ -198,7 +198,8 @@ def choose(
             reason.
         FileExistsError: If `out` is not empty.
         RuntimeError: If the search to continue was made with other data or settings, if
-            another process writes to `out`, or if all candidates failed.
+            another process writes to `out`, or if no candidate could be trained, or
+            exported after its training.
 
     Example:
         >>> choose("cells", "chosen/cells", max_ms=30, image_size=256)
@@ -620,7 +621,7 @@ class _Search:
         return finalists
 
     def _costs(self, ranked):
-        """Returns each candidate's milliseconds, for a kind of file that all have."""
+        """Returns each candidate's milliseconds, for files that all have, if there are any."""
         times = [
             {one.file: one.median_ms for one in self._fitting(candidate)}
             for candidate in ranked

@@ -232,8 +232,8 @@ class NewCheckpoints:
     """Copies new checkpoints, so that the training may replace the files meanwhile.
 
     `last.keras` counts as new each time that it is replaced, and so does any other
-    checkpoint. The exception are the files that are kept because they were the best:
-    each of them was `last.keras` before.
+    checkpoint. The exceptions are the files that are kept because they were the
+    best: each of them was `last.keras` before.
     """
 
     def __init__(self, folder: str | os.PathLike, done: set[tuple] = frozenset()):

@@ -112,11 +112,12 @@ def rank(
 ) -> list[RankedImage]:
     """Ranks images, the one to label first at the beginning.
 
-    The worth of an image is the mean of its ranks by the three signs. The best image is
-    taken first. Then the best of the others is taken repeatedly, where the worth of
-    each is reduced by its similarity to the labelled images and to those taken before.
-    After 2,000 images, the others follow in one step. Near-duplicates of a labelled
-    image, or of an image that was taken, come last.
+    The worth of an image is the mean of its ranks by the three signs, or by two if no
+    labelled images are known. The best image is taken first. Then the best of the
+    others is taken repeatedly, where the worth of each is reduced by its similarity to
+    the labelled images and to those taken before. After 2,000 images, the others follow
+    in one step. Near-duplicates of a labelled image, or of an image that was taken,
+    come last.
 
     Args:
         uncertainty, disagreement: floats, one per image.

@@ -23,7 +23,7 @@ _started: dict[str, Any] = {}  # at most one entry: a process has one engine
 
 
 def start(distribute: str) -> Any:
-    """Starts the training of this process on several devices, or with other processes.
+    """Prepares this process to train on several devices, or with other processes.
 
     Call it before anything else runs on TensorFlow or JAX, and make the model in the
     `scope()` of the returned engine. From then on, training batches, evaluations and
