@@ -81,7 +81,7 @@ def read_image_columns(
 
 
 def _finder(dataset, by_id):
-    """Returns a function from an id or file name in the CSV file to an image id."""
+    """Returns a function from an id or file name in the CSV to an image id or None."""
     if by_id:
         ids = {str(record.source_id): record.image_id for record in dataset.records}
         return (ids | {str(r.image_id): r.image_id for r in dataset.records}).get

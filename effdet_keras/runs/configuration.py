@@ -106,9 +106,11 @@ class RunConfiguration(RecipeFields):
         format, class_names, on_error, unlabelled, reader_options: as in
             `ek.data.load`.
         train_split, validation_split, test_split: strings, names of splits. For
-            training, "auto" is "train". For validation, it is "val", "valid" or
-            "validation", or else a part of the training images. For the test split, it
-            is "test", or else there is none. `test_split=None` uses no test split.
+            training, "auto" is "train", or else the only split. For validation, it is
+            "val", "valid" or "validation", or else a part of the training images. For
+            the test split, it is "test", or else there is none. Other names with the
+            same meaning, such as "train2017", are recognized, too. `test_split=None`
+            uses no test split.
         validation_fraction: float, the fraction of the training images that is kept for
             validation if there is no validation split.
         split_by: string, which images then stay on the same side of that split: "auto"

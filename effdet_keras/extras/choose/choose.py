@@ -621,7 +621,7 @@ class _Search:
         return finalists
 
     def _costs(self, ranked):
-        """Returns each candidate's milliseconds, for files that all have, if there are any."""
+        """Returns each candidate's milliseconds, for a file that all have, if any."""
         times = [
             {one.file: one.median_ms for one in self._fitting(candidate)}
             for candidate in ranked
