@@ -58,7 +58,7 @@ def from_bdd(
 
     Raises:
         FileNotFoundError: If the file or images are missing.
-        ValueError: If the file does not have this format, or, with `on_error="raise"`,
+        ValueError: If the file does not have this format, or, depending on `on_error`,
             if a box is not two corners of finite numbers and a category.
 
     Example:

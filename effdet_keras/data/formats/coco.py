@@ -96,7 +96,7 @@ def from_coco(
 
     Raises:
         FileNotFoundError: If the json or images are missing.
-        ValueError: If the json is not in COCO's format, or, with `on_error="raise"`, if
+        ValueError: If the json is not in COCO's format, or, depending on `on_error`, if
             a category id is unknown, an image id repeats, or a box is not four finite
             numbers in pixels.
 

@@ -95,7 +95,7 @@ def from_cvat(
     Raises:
         FileNotFoundError: If the file or images are missing.
         ValueError: If the file is no such export, if a folder has several subsets and
-            `split` is None, or, with `on_error="raise"`, if a shape has no label or no
+            `split` is None, or, depending on `on_error`, if a shape has no label or no
             finite numbers.
 
     Example:

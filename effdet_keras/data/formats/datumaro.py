@@ -81,7 +81,7 @@ def from_datumaro(
         ImportError: If datumaro is not installed.
         FileNotFoundError: If images are missing.
         ValueError: If the format is unknown, if there are several subsets and `split`
-            is None, if datumaro cannot read the folder, or, with `on_error="raise"`, if
+            is None, if datumaro cannot read the folder, or, depending on `on_error`, if
             an object has no class.
 
     Example:

@@ -52,7 +52,7 @@ def from_edge_impulse(
 
     Raises:
         FileNotFoundError: If the file or images are missing.
-        ValueError: If the file does not have this format, or, with `on_error="raise"`,
+        ValueError: If the file does not have this format, or, depending on `on_error`,
             if a box has no label or no finite numbers.
 
     Example:

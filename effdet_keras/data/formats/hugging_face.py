@@ -106,7 +106,7 @@ def from_hugging_face(
         ImportError: If a file needs a package that is not installed.
         TypeError: If `source` is none of these.
         ValueError: If the columns are missing, if there are several splits and `split`
-            is None, or, with `on_error="raise"`, if a box is not four finite numbers
+            is None, or, depending on `on_error`, if a box is not four finite numbers
             with a class.
 
     Example:

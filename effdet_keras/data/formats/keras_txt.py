@@ -64,7 +64,7 @@ def from_keras_txt(
 
     Raises:
         FileNotFoundError: If a file or images are missing.
-        ValueError: With `on_error="raise"`, if a box is not four finite numbers and a
+        ValueError: Depending on `on_error`, if a box is not four finite numbers and a
             class in the list.
 
     Example:

@@ -88,7 +88,7 @@ def from_labelme(
     Raises:
         FileNotFoundError: If there is no json file of LabelMe, or images are missing.
         ValueError: If there are several splits, if `path` is a file that is not
-            LabelMe's, or, with `on_error="raise"`, if a file is no json or a shape has
+            LabelMe's, or, depending on `on_error`, if a file is no json or a shape has
             no label or no points.
 
     Example:

@@ -143,7 +143,7 @@ def make_dataset(
 
     Raises:
         NoClassError: If there are no class names.
-        FileNotFoundError, ValueError: With `on_error="raise"`, if there are problems.
+        FileNotFoundError, ValueError: Depending on `on_error`, if there are problems.
     """
     names, category_ids, keys = classes
     if not names:

@@ -100,7 +100,7 @@ def from_tfrecord(
     Raises:
         FileNotFoundError: If no file matches.
         ValueError: If a folder has the files of several splits, the `.pbtxt` files
-            contradict each other, or, with `on_error="raise"`, if files are damaged or
+            contradict each other, or, depending on `on_error`, if files are damaged or
             have another format, or their boxes or labels are wrong.
 
     Example:

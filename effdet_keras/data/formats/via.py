@@ -98,7 +98,7 @@ def from_via(
     Raises:
         FileNotFoundError: If the file or images are missing.
         ValueError: If the file is not VIA's, if several attributes may be the class,
-            or, with `on_error="raise"`, if a region has no class or no finite numbers.
+            or, depending on `on_error`, if a region has no class or no finite numbers.
 
     Example:
         >>> import pathlib, tempfile, PIL.Image

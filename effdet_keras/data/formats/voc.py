@@ -106,7 +106,7 @@ def from_voc(
     Raises:
         FileNotFoundError: If the folder or an image is missing.
         ValueError: If there is no such split, if there is no object and `class_names`
-            is None, or, with `on_error="raise"`, if an xml file cannot be read, a box
+            is None, or, depending on `on_error`, if an xml file cannot be read, a box
             is not four numbers in pixels, or a name is not in `class_names`.
 
     Example:

@@ -91,7 +91,7 @@ def from_yolo(
         FileNotFoundError: If the file, the folder of a split, or images in a list are
             missing.
         ValueError: If there is no such split, if there are several splits and `split`
-            is None, or, with `on_error="raise"`, if a line has another format or an
+            is None, or, depending on `on_error`, if a line has another format or an
             unknown class.
 
     Example:
