@@ -88,9 +88,9 @@ def from_csv(
 
     Raises:
         FileNotFoundError: If the file or images are missing.
-        ValueError: If the file has none of these formats or no such `split`, or, with
-            `on_error="raise"`, if a row has a box that is not four finite numbers, has
-            no class, or has an unknown class.
+        ValueError: If the file has none of these formats or no such `split`, or,
+            depending on `on_error`, if a row has a box that is not four finite numbers,
+            has no class, or has an unknown class.
 
     Example:
         >>> import pathlib, tempfile

@@ -195,7 +195,7 @@ def _read_rows(path):
         table = parquet.require(f"'{path}'").read_table(local_copy(path))
         return table.to_pylist()
     if path.suffix == ".csv":
-        (_, header), *lines = read_lines(path, "from_hugging_face")
+        (_, header), *lines = read_lines(path, "from_hugging_face") or [(1, [])]
         return [{k: _value(v) for k, v in zip(header, cells)} for _, cells in lines]
     rows = read_json_lines(path, "from_hugging_face")
     for number, row in rows:

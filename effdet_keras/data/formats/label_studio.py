@@ -84,9 +84,9 @@ def from_label_studio(
 
     Raises:
         FileNotFoundError: If the file or images are missing.
-        ValueError: If the file is no such export or has no annotated task, or, with
-            `on_error="raise"`, if a region has no finite numbers, or not exactly one
-            label.
+        ValueError: If the file is no such export or has no annotated task, or,
+            depending on `on_error`, if a region has no finite numbers, or not exactly
+            one label.
 
     Example:
         >>> import json, pathlib, tempfile, PIL.Image

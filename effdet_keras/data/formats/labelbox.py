@@ -76,8 +76,8 @@ def from_labelbox(
 
     Raises:
         FileNotFoundError: If the file or images are missing.
-        ValueError: If the file is no such export or has no label, or, with
-            `on_error="raise"`, if an object has no name or no finite numbers.
+        ValueError: If the file is no such export or has no label, or,
+            depending on `on_error`, if an object has no name or no finite numbers.
 
     Example:
         >>> import json, pathlib, tempfile, PIL.Image

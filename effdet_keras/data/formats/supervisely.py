@@ -72,9 +72,9 @@ def from_supervisely(
 
     Raises:
         FileNotFoundError: If there are no such folders, or images are missing.
-        ValueError: If there are several datasets and `split` is None, or, with
-            `on_error="raise"`, if a file is no json with `objects`, or a shape has no
-            class or no points.
+        ValueError: If there are several datasets and `split` is None, or,
+            depending on `on_error`, if a file is no json with `objects`, or a shape has
+            no class or no points.
 
     Example:
         >>> import json, pathlib, tempfile, PIL.Image
@@ -178,6 +178,9 @@ def _titles(path):
         if is_file(file):
             content = read_json(file, "from_supervisely")
             classes = content.get("classes") if isinstance(content, dict) else None
+            rule = "`from_supervisely` expects a list `classes`"
+            is_list = classes is None or isinstance(classes, list)
+            reading.require_content(is_list, rule, file, content)
             return [
                 str(item["title"])
                 for item in classes or []

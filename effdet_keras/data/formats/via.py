@@ -305,7 +305,7 @@ def _regions(regions):
 
 def _read_csv(path, problems):
     """Returns `(name, regions)` of each image in a csv file."""
-    (_, header), *rows = read_lines(path, "from_via")
+    (_, header), *rows = read_lines(path, "from_via") or [(1, [])]
     names = [name.lstrip("#").strip() for name in header]
     rule = f"`from_via` expects a csv file with the columns {', '.join(_COLUMNS)}"
     reading.require_content(set(_COLUMNS) <= set(names), rule, path, header)

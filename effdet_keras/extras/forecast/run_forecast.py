@@ -54,11 +54,14 @@ from effdet_keras.runs.run_folder import (
     fingerprint,
     only_writer,
     read_to_resume,
+    read_written,
+    remove_own,
 )
 
 FEWEST_IMAGES = 40
 PERCENTS = (12, 25, 50)
 _FILE, _PAGE = "forecast.json", "forecast.html"
+_TRAINING = "_percent"  # end of the names of folders, such as `25_percent`
 # The share of the whole time for each training; less if there are more than four.
 _SHARE = 0.25
 _FALL = 0.03  # AP: a smaller fall is chance
@@ -171,7 +174,8 @@ def forecast(
             `fine_tune` would.
         resume: bool, whether to continue the forecast in `out` and keep what was
             measured.
-        overwrite: bool, whether to replace an earlier forecast in `out`.
+        overwrite: bool, whether to remove an earlier forecast in `out`. Other files in
+            the folder are kept.
         **fields: fields of `RunConfiguration`, such as `model` or `steps`.
 
     Returns:
@@ -314,10 +318,18 @@ class _Trainings:
         if path.is_file() and resume:
             before = read_to_resume(path, self.description, "forecast")
             self.measurements = [Measurement(**row) for row in before["measurements"]]
-        elif not overwrite:
+        elif path.is_file() and overwrite:
+            read_written(path, ("measurements",), "forecast")  # refuses other files
+            self._remove_earlier()
+        else:
             check_empty_to_begin(self.folder, "forecast")
-        self.overwrite = overwrite
         self._write()
+
+    def _remove_earlier(self):
+        """Removes the files of an earlier forecast, and no others in its folder."""
+        trainings = self.folder.glob(f"*{_TRAINING}")
+        names = [path.name for path in trainings if RunFolder(path).has_run]
+        remove_own(self.folder, (*names, _PAGE, _FILE))
 
     def _write(self):
         rows = [dataclasses.asdict(m) for m in self.measurements]
@@ -342,13 +354,9 @@ class _Trainings:
         if seconds is not None:
             fields["time_budget"] = f"{max(int(seconds), 1)}s"
         began = time.monotonic()
-        out = self.folder / f"{percent}_percent"
-        has_run = RunFolder(out).has_run
-        options = {
-            "resume": has_run and not self.overwrite,
-            "overwrite": self.overwrite,
-        }
-        result = fine_tune(datasets, out=out, **options, **fields)
+        out = self.folder / f"{percent}{_TRAINING}"
+        resume = RunFolder(out).has_run
+        result = fine_tune(datasets, out=out, resume=resume, **fields)
         numbers = {
             name: float(value)
             for name, value in result.numbers.items()

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from support.small_datasets import save_image
 
+from effdet_keras import data
 from effdet_keras.data import load
 
 XYWH = {"x": 5, "y": 2, "width": 20, "height": 10}
@@ -165,3 +166,31 @@ def test_any_value_in_any_place_is_read_or_refused_in_words(tmp_path, format):
                 refused += 1
                 assert str(error)
     assert refused > 50
+
+
+@pytest.mark.parametrize(
+    "reader, name",
+    [
+        ("from_csv", "boxes.csv"),
+        ("from_via", "via.csv"),
+        ("from_hugging_face", "metadata.csv"),
+        ("from_hugging_face", "metadata.jsonl"),
+    ],
+)
+def test_an_empty_table_is_named(tmp_path, reader, name):
+    """Python's own error of unpacking named neither the file nor the cure."""
+    path = tmp_path / name
+    path.write_bytes(b"")
+    with pytest.raises(ValueError, match=f"{reader}.*{name}"):
+        getattr(data, reader)(path)
+
+
+def test_the_classes_of_a_supervisely_project_are_a_list(tmp_path):
+    path = tmp_path / "ds" / "ann" / "a.png.json"
+    path.parent.mkdir(parents=True)
+    (tmp_path / "ds" / "img").mkdir()
+    save_image(tmp_path / "ds" / "img" / "a.png")
+    path.write_text('{"objects": [], "size": {"height": 20, "width": 40}}')
+    (tmp_path / "meta.json").write_text('{"classes": 5}')
+    with pytest.raises(ValueError, match="a list `classes`.*meta.json"):
+        data.load(tmp_path, format="supervisely")

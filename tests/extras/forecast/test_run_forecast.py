@@ -133,8 +133,18 @@ def test_a_forecast_goes_on_where_it_stopped(shapes, trained, tmp_path):
     other["train"] = other["train"].subset(range(33, -1, -1))
     with pytest.raises(RuntimeError, match="made with other data"):
         forecast(other, out, resume=True, **fields)
-    forecast(shapes, out, overwrite=True, **fields)
-    assert len(trained) == 4
+    (out / "notes.txt").write_text("mine")
+    forecast(shapes, out, percents=(25, 50), overwrite=True, **fields)
+    assert len(trained) == 3
+    assert not (out / "12_percent").exists() and (out / "25_percent").is_dir()
+    assert (out / "notes.txt").read_text() == "mine"
+
+
+def test_overwrite_is_for_the_folder_of_a_forecast(shapes, tmp_path):
+    (tmp_path / "notes.txt").write_text("mine")
+    with pytest.raises(FileExistsError, match="is not empty"):
+        forecast(shapes, tmp_path, overwrite=True, **tiny_run(steps=1))
+    assert [path.name for path in tmp_path.glob("[!.]*")] == ["notes.txt"]
 
 
 def test_two_forecasts_do_not_write_to_one_folder(
