@@ -134,9 +134,12 @@ def test_a_forecast_goes_on_where_it_stopped(shapes, trained, tmp_path):
     with pytest.raises(RuntimeError, match="made with other data"):
         forecast(other, out, resume=True, **fields)
     (out / "notes.txt").write_text("mine")
+    (out / "12_percent").mkdir()
+    (out / "12_percent" / "configuration.yaml").write_text("{}")
+    (out / "mine_percent").mkdir()
     forecast(shapes, out, percents=(25, 50), overwrite=True, **fields)
     assert len(trained) == 3
-    assert not (out / "12_percent").exists() and (out / "25_percent").is_dir()
+    assert not (out / "12_percent").exists() and (out / "mine_percent").is_dir()
     assert (out / "notes.txt").read_text() == "mine"
 
 
