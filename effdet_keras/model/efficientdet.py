@@ -10,7 +10,7 @@ through it):
                     `Matching`       train/matching.py: which anchor learns what
                     `DetectionLoss`  train/losses.py: classes and boxes
             `apply_update`   model/steps.py: optimizer, batch-norm statistics, averages
-        `check_loss`         model/steps.py: raises an error where the loss is NaN
+        `check_loss`         model/steps.py: raises an error if the loss is NaN
 """
 
 from __future__ import annotations
@@ -74,51 +74,53 @@ class EfficientDet(
 ):
     """EfficientDet (https://arxiv.org/abs/1911.09070) as a Keras model.
 
-    Images go in as pixels 0-255, RGB; the model itself normalizes them.
+    The input is RGB images with pixel values 0-255. The model normalizes them itself.
 
-    The class is in several files, each of which adds methods:
+    The class is assembled from mix-ins in several files:
 
     | file | what it adds | public methods |
     |---|---|---|
     | `model/efficientdet.py` | training and detection | `compile`, `fit`, `detect` |
     | `train/steps/<backend>.py` | one step | `train_step`, `test_step` |
     | `train/functions/<backend>.py` | how Keras runs a step | `make_train_function` |
-    | `train/training_defaults.py` | what both inherit: defaults for one device | |
+    | `train/training_defaults.py` | base class of both: defaults for one device | |
     | `model/steps.py` | losses, update, batches | `batches`, `evaluate`, `predict` |
     | `model/weights.py` | weights of all kinds | `from_preset`, `load_pretrained` |
-    | `model/files.py` | Keras' own files | `save`, `load_weights` |
+    | `model/files.py` | Keras' own file formats | `save`, `load_weights` |
     | `model/export.py` | other runtimes | `freeze`, `quantize_aware`, `export` |
 
     Args:
-        config: `EfficientDetConfig` (or its `to_dict()`); None for D0.
-        class_names: sequence of strings, one per label, or None.
-        category_ids: sequence of ints, the id of each label in the annotation
-            files, or None; then label `i` has id `i + 1`. `fit` takes names and ids
-            from the dataset where they are None.
-        postprocess: `Postprocess`, how `predict` and `detect` choose boxes.
-        dtype: dtype policy, such as "mixed_bfloat16"; None for Keras' own.
+        config: `EfficientDetConfig`, or its `to_dict()`. None gives D0.
+        class_names: sequence of strings, one per label, or None. If it is None, `fit`
+            takes the names of the dataset.
+        category_ids: sequence of ints, the id of each label in the annotation files,
+            or None. If it is None, label `i` has the id `i + 1` until `fit` takes the
+            ids of the dataset.
+        postprocess: `Postprocess`, which sets how `predict` and `detect` select boxes.
+        dtype: dtype policy, such as "mixed_bfloat16". None gives Keras' global policy.
         features: Keras layer that replaces the network up to the last layer of each
-            head, as `from_hub` gives; None for EfficientDet's.
-        score_settings: `ScoreSettings` of an evaluation of these weights, or its
-            `to_dict()`. Training, and loading weights, make it None.
-        seg_class_names: sequence of strings, one per class of pixels of the
-            segmentation head, or None.
+            head, as in a model of `from_hub`. None gives EfficientDet's network.
+        score_settings: `ScoreSettings` from an evaluation of these weights, or its
+            `to_dict()`. Training and loading weights reset it to None.
+        seg_class_names: sequence of strings, one per pixel class of the segmentation
+            head, or None.
         quantization: dict of arguments of `quantize_aware`, or None.
-        name, trainable: of `keras.Model`; the name is the config's by default.
+        name, trainable: arguments of `keras.Model`. The name is the config's by
+            default.
 
     Call arguments:
-        images: uint8 or float tensor `[B, H, W, 3]`, pixels 0-255, in the size
-            of `config.image_size`.
-        training: bool.
+        images: uint8 or float tensor `[B, H, W, 3]` of pixels 0-255, where `(H, W)` is
+            `config.image_size`.
+        training: bool, whether the call is part of a training step.
 
     Returns:
-        Dict of the raw outputs, float32: `class_logits` `[B, N, C]` and
-        `box_deltas` `[B, N, 4]` for the `N` rows of `model.anchors`; of a segmentation
-        head `segmentation_logits` `[B, h, w, K]`. For detections see `predict`.
+        Dict of raw float32 outputs: `class_logits` `[B, N, C]` and `box_deltas`
+        `[B, N, 4]`, where the `N` rows are those of `model.anchors`. A segmentation
+        head adds `segmentation_logits` `[B, h, w, K]`. For detections see `predict`.
 
     Raises:
-        ValueError: If names or ids do not fit `config.num_classes`, or an
-            image is not of the size of the input.
+        ValueError: If there is not one name or id for each of `config.num_classes`
+            classes, or if images do not have the size of the model's input.
 
     Example:
         >>> model = EfficientDet.from_preset(
@@ -133,20 +135,20 @@ class EfficientDet(
     quantization: Any = None  # of `quantize_aware`: fake quantization to int8
     adversarial: Any = None  # of `compile(adversarial=...)`: AdvProp
     moving_normalizer: Any = None  # of `DetectionLoss(positives_momentum=...)`
-    # More terms of the loss, by the names under which they are logged.
+    # Additional terms of the loss, keyed by the names under which they are logged.
     auxiliary_losses: Mapping[str, Any] = types.MappingProxyType({})
     step_observers: tuple[Any, ...] = ()  # of `add_step_observer`
-    # What of the weights was loaded: "backbone", "detector", or "detector of other
-    # classes", whose outputs are new; None if all are new.
+    # Which weights were loaded: "backbone", "detector", or "detector of other classes"
+    # (then the class outputs are new). None means that all weights are new.
     pretrained: str | None = None
-    # Which classes a detector had whose weights were loaded as a whole.
+    # The classes of the detector whose weights were loaded as a whole.
     loaded_classes: LoadedClasses | None = None
-    frozen_labels: tuple[int, ...] = ()  # whose outputs do not train; see `freeze`
-    # Thresholds and temperature for `detect`, or None where none were chosen.
+    frozen_labels: tuple[int, ...] = ()  # their outputs do not train; see `freeze`
+    # Thresholds and temperature for `detect`; None if an evaluation has not set them.
     score_settings: ScoreSettings | None = None
-    settings: Settings | None = None  # what `compile` set
+    settings: Settings | None = None  # set by `compile`
     weights_match_recipe = False  # whether the weights were trained with `settings`
-    training_dataset: DetectionDataset | None = None  # of the `fit` under way
+    training_dataset: DetectionDataset | None = None  # of the current `fit`
 
     def __init__(
         self,
@@ -206,15 +208,15 @@ class EfficientDet(
 
     @property
     def postprocess(self) -> Postprocess:
-        """How `predict` and `detect` choose boxes; another one counts from now on."""
+        """How `predict` and `detect` select boxes. A new value is used at once."""
         return self._postprocess
 
     @postprocess.setter
     def postprocess(self, postprocess: Postprocess) -> None:
         self._postprocess = postprocess
-        self.predict_function = None  # it was traced with the earlier one
+        self.predict_function = None  # it was traced with the previous `Postprocess`
 
-    # --- How it is trained.
+    # --- Configuration of the training.
 
     def compile(
         self,
@@ -228,31 +230,35 @@ class EfficientDet(
         auto_scale_loss: bool = True,
         **changes: Any,
     ) -> None:
-        """Sets how to train. Without arguments, `fit` chooses what fits the data.
+        """Sets how to train. Without arguments, `fit` chooses values for the data.
 
         With `recipe="auto"`, `fit` chooses every argument that you omit, and prints
-        what it chose and why (docs/fine_tuning.md). For 100,000 steps or more it
-        chooses `recipe="reference"`: SGD with momentum, a warm-up and a cosine to zero,
-        L2 decay, clipping, moving averages (see `Recipe`). Until `fit` has chosen, the
-        model trains by the reference's recipe, for `train_on_batch`, `evaluate` and
-        files; at a constant rate, as the length of the training is not known, and where
-        the rate goes with the batch size, at that of one image.
+        its choices and the reasons (docs/fine_tuning.md). For 100,000 steps or more it
+        chooses `recipe="reference"`: SGD with momentum, a warm-up and a cosine decay to
+        zero, L2 decay, gradient clipping, and moving averages (see `Recipe`).
 
-        Each `compile` makes a new optimizer and new moving averages. Both start from
-        the weights that the model has: after a `fit` with averages, these are the
-        averages, not the weights of training.
+        Until `fit` has chosen, `train_on_batch`, `evaluate` and saved files use the
+        reference recipe. Its learning rate is then constant, because the length of the
+        training is not known. A rate that scales with the batch size is that of a batch
+        of one image.
+
+        Each `compile` creates a new optimizer and new moving averages. Both start from
+        the current weights of the model. After a `fit` with averages, these are the
+        averages, not the raw weights that the optimizer trained.
 
         Args:
-            optimizer, loss, **changes: fields of `Recipe`, such as `ema_decay=0.99`, in
-                the place of the recipe's.
-            recipe: "auto"; "reference" for google/automl's; "tfod" for that of the TF
-                Object Detection API's configs; or a `Recipe`.
-            jit_compile: bool or "auto": XLA only where it pays; on CPUs it does not.
+            optimizer, loss, **changes: fields of `Recipe`, such as `ema_decay=0.99`.
+                They override the fields of `recipe`.
+            recipe: "auto"; "reference" for the recipe of google/automl; "tfod" for the
+                recipe of the TF Object Detection API's configs; or a `Recipe`.
+            jit_compile: bool, or "auto" to use XLA only where it is faster. On CPUs it
+                is not.
             run_eagerly, steps_per_execution, auto_scale_loss: see
                 `keras.Model.compile`.
 
         Raises:
-            ValueError, TypeError: If arguments are wrong or contradict.
+            ValueError, TypeError: If an argument is wrong, or arguments contradict each
+                other.
 
         Example:
             >>> from effdet_keras.model.efficientdet import EfficientDet
@@ -281,7 +287,7 @@ class EfficientDet(
                 unfreeze_what_fit_froze(self)
             elif requested.freeze is not None:
                 freezing.freeze(self, requested.freeze, requested.freeze_batch_norm)
-            # With "auto" fields `fit` resolves it again: `train/resolve_recipe.py`.
+            # `fit` resolves "auto" fields again, see `train/resolve_recipe.py`.
             compile_model(self, requested, requested.resolve(), keras_options)
         self.weights_match_recipe = False
 
@@ -303,57 +309,59 @@ class EfficientDet(
         steps_per_epoch: int | None = None,
         **kwargs: Any,
     ) -> keras.callbacks.History:
-        """Trains. Takes all arguments of `keras.Model.fit`, and a `DetectionDataset`.
+        """Trains the model on a `DetectionDataset`, or on any data that Keras takes.
+
+        It takes all arguments of `keras.Model.fit`.
 
         With moving averages (`ema_decay`) there are two sets of weights. The steps of
-        an epoch train the weights of training, and update the averages beside them.
-        When the steps of the epoch are done, the averages become the model's weights:
+        an epoch train the raw weights, and also update the averages. When the steps of
+        the epoch are done, the averages become the model's weights:
 
-        - validation, `COCOEvaluation` and the `on_epoch_end` of all callbacks see the
-          averages; `loss` in the logs is of the weights of training, `val_loss` of the
-          averages;
-        - files (`save`, `save_weights`, `CheckpointArchive`, `ModelCheckpoint`) hold
-          the averages as the model's weights, and beside them the weights of training,
-          with which a training is resumed;
-        - `detect`, `predict`, `evaluate` and exports, afterwards, see the averages;
-        - the next `fit` resumes from the weights of training, which no average has
-          changed, bit by bit, also after an error or Ctrl-C.
+        - Validation, `COCOEvaluation` and the `on_epoch_end` of all callbacks see the
+          averages. In the logs, `loss` is that of the raw weights, and `val_loss` that
+          of the averages.
+        - Files (`save`, `save_weights`, `CheckpointArchive`, `ModelCheckpoint`) hold
+          the averages as the model's weights. They also hold the raw weights, from
+          which training is resumed.
+        - After training, `detect`, `predict`, `evaluate` and exports see the averages.
+        - The next `fit` resumes from the raw weights. They are bit for bit unchanged by
+          the averages, also after an error or Ctrl-C.
 
         With `ema_decay=None` there is one set of weights, which all of these see. A
         model without `category_ids` or `class_names` takes those of the dataset.
 
         Args:
-            x: batches of `(images, {"boxes", "labels"})` in any form that Keras
-                takes; or a `DetectionDataset`, which is then batched in this
+            x: batches of `(images, {"boxes", "labels"})` in any form that Keras takes,
+                or a `DetectionDataset`. `fit` batches a `DetectionDataset` in this
                 model's `image_size`, with augmentation.
-            y: dict of ground truth, where `x` is an array of images.
+            y: dict of ground truth, if `x` is an array of images.
             batch_size: int, for arrays (default 32) and datasets (default 8).
-            epochs: int; None is 1, and with `recipe="auto"` and a small
-                `DetectionDataset` enough for 1,400 steps.
-            verbose: "auto", one line per epoch with loss, AP and the best AP so far;
-                1, Keras' progress bar with all numbers; 2, Keras' line per epoch; 0,
-                nothing.
+            epochs: int. None is 1, but with `recipe="auto"` and a small
+                `DetectionDataset` it is enough epochs for 1,400 steps.
+            verbose: "auto" for one line per epoch with loss, AP and the best AP so far;
+                1 for Keras' progress bar with all numbers; 2 for Keras' line per epoch;
+                0 for no output.
             callbacks: list of `keras.callbacks.Callback`.
-            validation_data: what `x` may be, or `(images, ground truth)`.
-            validation_split: float below 1, the share of arrays, from their end, that
-                is validated on.
+            validation_data: the same types as `x`, or `(images, ground truth)`.
+            validation_split: float in [0, 1), the fraction of arrays, taken from their
+                end, that is used for validation.
             shuffle: bool or "batch", as in `keras.Model.fit`, for arrays and
                 `keras.utils.PyDataset`. None is True for these.
             initial_epoch: int, the number of epochs that were trained before. None is
-                where the checkpoint was, for a model of
-                `from_archive(..., resume=True)`, and else 0.
+                0, but for a model of `from_archive(..., resume=True)` it is the epoch
+                of the checkpoint.
             steps_per_epoch: int. The data is repeated, and an epoch begins where the
                 one before it stopped. None is one pass over the data.
-            **kwargs: more of `keras.Model.fit`.
+            **kwargs: further arguments of `keras.Model.fit`.
 
         Returns:
             `keras.callbacks.History`.
 
         Raises:
-            ValueError: If the data is empty or without a box, a number is out of its
-                range, or the data is not in batches, of another image size or of other
-                classes than the model, or the ground truth of a batch is wrong.
-            FloatingPointError: If a loss is NaN or infinite; the message names
+            ValueError: If the data is empty or has no box; if a number is out of its
+                range; if the data is not in batches; if its image size or classes
+                differ from the model's; or if the ground truth of a batch is wrong.
+            FloatingPointError: If a loss is NaN or infinite. The message names
                 the step and the images. That batch did not change the weights.
         """
         inputs.check_lengths(
@@ -381,7 +389,7 @@ class EfficientDet(
         inputs.warn_if_nothing_is_left(data.epochs, data.initial_epoch, data.position)
         if verbose != 0:
             inputs.print_training_hints(self, data.dataset)
-        # Compiles again with the values chosen for fields that are "auto".
+        # Compiles again, with the values chosen for the "auto" fields.
         resolve_recipe(self, data, verbose=verbose != 0)
         data = repeat_for_steps(data)  # Keras ends a training where the data ends
         tracker = new_position_tracker(self, data)
@@ -389,7 +397,7 @@ class EfficientDet(
             self, callbacks, tracker, log_epochs=verbose == "auto"
         )
         self._resume_position = None  # the next `fit` does not resume
-        self.score_settings = None  # an evaluation of other weights chose them
+        self.score_settings = None  # they were chosen for the weights before this `fit`
         validation_context = inputs.ErrorContext()
         # At the end, also after an error, the averages become the model's weights.
         with (
@@ -398,7 +406,7 @@ class EfficientDet(
             close_after_fit(callbacks),
         ):
             batches = data.x
-            if data.dataset is None:  # pixels that are not read from files
+            if data.dataset is None:  # the pixels do not come from our image reader
                 batches = inputs.with_checked_pixels(batches, self._error_context)
             validation_batches = data.validation_data
             if not isinstance(validation_data, DetectionDataset):
@@ -419,7 +427,7 @@ class EfficientDet(
                 **kwargs,
             )
 
-    # --- The loss. `train_step` is in the file of the backend that runs: `train/steps`.
+    # --- The loss. `train_step` is in the file of the current backend in `train/steps`.
 
     def compute_loss(
         self,
@@ -429,20 +437,28 @@ class EfficientDet(
         sample_weight: Any = None,
         training: bool = True,
     ) -> Any:
-        """The sum of all losses and the L2 decay, a float32 scalar; updates metrics.
+        """Returns the sum of all losses and the L2 decay, and updates the metrics.
 
-        NaN where the ground truth is wrong: the step then refuses the batch.
+        The loss is NaN if the ground truth is wrong. The step then rejects the batch.
 
         Args:
             x: unused.
-            y: dict with `boxes` `[B, M, 4]` (`yxyx`, pixels of the input) and
-                `labels` `[B, M]` (-1 is padding); with `weights` `[B, M]`, of at least
-                0, the losses of a box are multiplied by its weight, and a box of
-                weight 0 is not force-matched; for a segmentation head `masks`
-                `[B, H, W]`, the class of each pixel, 255 where it has none.
+            y: dict of ground truth. `boxes` `[B, M, 4]` are `yxyx` in pixels of the
+                input, and `labels` `[B, M]` are ints (-1 is padding). `weights`
+                `[B, M]`, each at least 0, are optional: the losses of a box are
+                multiplied by its weight, and a box of weight 0 is not force-matched.
+                A segmentation head needs `masks` `[B, H, W]`, the class of each pixel,
+                which is 255 for pixels without a class.
             y_pred: outputs of the network, see `EfficientDet`.
             sample_weight: must be None.
             training: bool, whether a training step calls it.
+
+        Returns:
+            Float32 scalar.
+
+        Raises:
+            ValueError: If `y` lacks what the heads need, has the format of another
+                library, or if `sample_weight` is not None.
         """
         inputs.check_truth(y, sample_weight, self.config)
         # Matching, `DetectionLoss`, L2 decay and more; NaN if `y` has invalid values.
@@ -455,13 +471,16 @@ class EfficientDet(
     def detect_outputs(
         self, outputs: dict[str, Any], content_sizes: Any = None
     ) -> dict[str, Any]:
-        """Network outputs as detections, in pixels of the input; see `predict`."""
+        """Converts network outputs to detections, in pixels of the input.
+
+        For the arrays see `predict`, for `content_sizes` see `predict_on_batch`.
+        """
         return postprocess_outputs(
             outputs, self.postprocess, self.anchors, self.config, content_sizes
         )
 
     def detect_step(self, images: Any) -> dict[str, Any]:
-        """What `predict` compiles: the network, then the postprocess."""
+        """Runs the network and the postprocessing; `predict` compiles this method."""
         return self.detect_outputs(self(images, training=False))
 
     def detect(
@@ -476,31 +495,32 @@ class EfficientDet(
     ) -> Detections | list[Detections]:
         """Finds objects in images of any size.
 
-        Images are letterboxed into the network's input as in evaluation, and
-        boxes come back in pixels of the original.
+        Images are letterboxed into the network's input, as in evaluation. Boxes are
+        returned in pixels of the original image.
 
         Args:
-            images: path of an image or of a folder of images; array
-                `[H, W, 3]`, `[H, W]` or `[H, W, 4]` of pixels 0-255; or a list
-                of paths of images and such arrays, or an array `[B, H, W, 3]`.
-            score_threshold: float, the lowest score to keep; or "best", for each
-                class the threshold that is in `score_settings`.
-            batch_size: int, images at once.
-            verbose: 0, 1 or "auto": a progress bar, by default where there is
-                more than one batch.
-            calibrated: bool, whether scores get the temperature of `score_settings`,
-                which makes them more like the share of detections that is right.
-                A number in `score_threshold` is compared with calibrated scores.
+            images: path of an image or of a folder of images; array `[H, W, 3]`,
+                `[H, W]` or `[H, W, 4]` of pixels 0-255; a list of image paths and such
+                arrays; or an array `[B, H, W, 3]`.
+            score_threshold: float, the lowest score to keep; or "best", which takes the
+                threshold of each class from `score_settings`.
+            batch_size: int, the number of images per batch.
+            verbose: 1 shows a progress bar, 0 none; "auto" shows one if there is more
+                than one batch.
+            calibrated: bool, whether scores are scaled by the temperature of
+                `score_settings`. Calibrated scores are closer to the fraction of
+                detections that are correct. A number in `score_threshold` is compared
+                with calibrated scores.
             classes: names or labels of the classes to keep. None keeps all.
 
         Returns:
-            `Detections` for one image, else a list of them.
+            `Detections` for one image, otherwise a list of them.
 
         Raises:
             FileNotFoundError: If an image or folder does not exist.
             ValueError, TypeError: If something is not an image, or a class is unknown.
-            RuntimeError: If thresholds or a temperature are requested, and the model
-                has none.
+            RuntimeError: If thresholds or a temperature are requested that the model
+                does not have.
 
         Example:
             >>> model = EfficientDet.from_preset(

@@ -1,4 +1,4 @@
-"""What surrounds the steps of a model: batches, losses, updates, metrics."""
+"""Methods of `EfficientDet` around a step: batches, losses, updates and metrics."""
 
 from __future__ import annotations
 
@@ -42,13 +42,13 @@ from effdet_keras.weights.archive import rename_position_fields
 
 
 class ModelSteps:
-    """What Keras and `train/steps` ask of `EfficientDet` around a step, as a mix-in."""
+    """Adds the methods that Keras and `train/steps` call around a step, as a mix-in."""
 
-    # Of the `fit` under way, for checkpoints.
+    # Knows the position of the current `fit`, for checkpoints.
     position_tracker: PositionTracker | None = None
-    # Where the next `fit` resumes the training whose file was loaded.
+    # The position of a loaded checkpoint, from which the next `fit` resumes.
     _resume_position: TrainingPosition | None = None
-    _error_context = ErrorContext()  # of the call under way
+    _error_context = ErrorContext()  # of the current call
 
     # --- Data.
 
@@ -62,14 +62,34 @@ class ModelSteps:
         steps_per_epoch: int | None = None,
         **options: Any,
     ) -> Any:
-        """`dataset.batches` in this model's image size, padding and labels.
+        """Returns `dataset.batches` in this model's image size, padding and labels.
 
-        What `fit` makes of a `DetectionDataset`; call it to set more:
+        `fit` calls it for a `DetectionDataset`. Call it yourself to set more options:
         `model.fit(model.batches(train, 16, training=True, scale_jitter=(0.8, 1.2)))`.
-        With `recipe="auto"` scale jitter and mosaics are chosen from the number of
-        images and `epochs`, of `steps_per_epoch` where that is given. Labels follow the
-        model's `class_names`, where these hold all of the dataset's: COCO's 80 classes
-        train a model of 90 outputs.
+
+        With `recipe="auto"`, scale jitter and mosaics for training are chosen from the
+        number of images and the number of passes over the data.
+
+        Labels follow the model's `class_names` if these include all classes of the
+        dataset. So a dataset of COCO's 80 classes can train a model of 90 outputs.
+
+        Args:
+            dataset: `DetectionDataset`.
+            batch_size: int, the number of images per batch.
+            training: bool, whether to shuffle and augment for training.
+            epochs: int, the epochs of the training, for the choice of augmentation.
+            steps_per_epoch: int, the steps of an epoch, for the same choice. None is
+                one pass over the data.
+            **options: further arguments of `dataset.batches`. They override the values
+                that come from the model.
+
+        Returns:
+            The batches that `DetectionDataset.batches` returns: a `tf.data.Dataset`,
+            or a `keras.utils.PyDataset` if TensorFlow is not installed.
+
+        Raises:
+            ValueError: If a number is out of its range, or as
+                `DetectionDataset.batches`.
         """
         check_lengths(
             batch_size=batch_size, epochs=epochs, steps_per_epoch=steps_per_epoch
@@ -91,7 +111,7 @@ class ModelSteps:
                 len(dataset), batch_size, passes
             )
         names = self.class_names
-        # Where they do not, `inputs.check_data` says what is wrong.
+        # If they do not match, `inputs.check_data` raises an error that explains it.
         if names is not None and set(dataset.class_names) <= set(names):
             dataset = dataset.with_classes(names, self.category_ids)
         return dataset.batches(batch_size, training=training, **{**sizes, **options})
@@ -101,20 +121,25 @@ class ModelSteps:
         self._resume_position = position
 
     def go_on_from(self, place: Mapping[str, Any]) -> None:
-        """The former name of `resume_from`, which took a dict of former names."""
+        """Calls `resume_from`: the former name, which took a dict of former names."""
         warn_of_old_name("go_on_from", "resume_from(TrainingPosition(...))")
         self.resume_from(TrainingPosition(**rename_position_fields(place)))
 
     def resume_training(
         self, path: Any, info: Mapping[str, Any], steps: int | None
     ) -> None:
-        """Makes the next `fit` go on from a file, or refuses a file it would lose.
+        """Makes the next `fit` resume the training of a file.
 
         Args:
-            path: of the file, for messages.
-            info: what `archive.json` says, or an empty dict.
-            steps: those that the optimizer in the file had done; None where the file
-                does not say.
+            path: path of the file, for messages.
+            info: content of `archive.json`, or an empty dict.
+            steps: int, the number of steps that the optimizer in the file had done.
+                None if the file does not say.
+
+        Raises:
+            RuntimeError: If the state of the optimizer in the file does not fit the
+                model's optimizer, or if the recipe has moving averages and the file has
+                none. The progress of the training would be lost.
         """
         if self.settings is None:
             return
@@ -137,7 +162,7 @@ class ModelSteps:
             )
         if "training_position" in info:
             self.resume_from(TrainingPosition(**info["training_position"]))
-        elif info.get("epoch"):  # written outside of `fit`, at the end of an epoch
+        elif info.get("epoch"):  # written outside `fit`, at the end of an epoch
             epoch = int(info["epoch"])
             self.resume_from(TrainingPosition(epoch=epoch, total_steps=done))
         elif done:
@@ -149,9 +174,11 @@ class ModelSteps:
             )
 
     def position_to_resume(self, initial_epoch: int | None) -> TrainingPosition | None:
-        """Where the checkpoint was, if the training that begins continues its own.
+        """Returns the checkpoint's position, if the new training continues from it.
 
-        `fit` forgets it when it trains, and not where it refuses its data.
+        It is None, with a warning if `initial_epoch` is None, if the optimizer has not
+        done the steps of the checkpoint. `fit` forgets the position when it begins to
+        train, but keeps it when it rejects its data.
         """
         position = self._resume_position
         if position is None or self.settings is None:
@@ -169,13 +196,13 @@ class ModelSteps:
             return None
         return position if initial_epoch in (None, position.epoch) else None
 
-    # --- Keras' other calls; `fit` and `detect` are in the model's own file.
+    # --- Keras' other calls; `fit` and `detect` are in `efficientdet.py`.
 
     def train_on_batch(self, *args: Any, **kwargs: Any) -> Any:
-        """One training step; see `keras.Model.train_on_batch`, and `fit` for weights.
+        """Runs one training step, as `keras.Model.train_on_batch`.
 
-        Weights and averages change places twice in each call: many steps are faster
-        with `fit`.
+        `fit` explains the two sets of weights. With moving averages, each call swaps
+        weights and averages twice, so that many steps are faster with `fit`.
         """
         with self._training_on(None):
             self._check_batch(args[0] if args else kwargs.get("x"))
@@ -185,13 +212,13 @@ class ModelSteps:
             return super().train_on_batch(*args, **kwargs)
 
     def test_on_batch(self, *args: Any, **kwargs: Any) -> Any:
-        """The losses of one batch; see `keras.Model.test_on_batch`."""
+        """Returns the losses of one batch, as `keras.Model.test_on_batch`."""
         with self._running_on(None):
             self._check_batch(args[0] if args else kwargs.get("x"))
             return super().test_on_batch(*args, **kwargs)
 
     def _check_batch(self, images):
-        """Refuses an array of images whose pixels cannot be ours."""
+        """Raises ValueError for an array of images that are not pixels 0-255."""
         if isinstance(images, np.ndarray):
             sparse = images[:, ::SPARSE, ::SPARSE]
             self._error_context.check_pixels(sparse, "a batch of images")
@@ -199,11 +226,22 @@ class ModelSteps:
     def evaluate(
         self, x: Any = None, y: Any = None, batch_size: int | None = None, **kwargs: Any
     ) -> Any:
-        """Losses on labelled data. `x` may be a `DetectionDataset`; see `fit`.
+        """Returns the losses on labelled data, as `keras.Model.evaluate`.
 
-        For COCO's numbers see `effdet_keras.callbacks.COCOEvaluation`.
+        For AP and the other COCO metrics see `effdet_keras.callbacks.COCOEvaluation`.
+
+        Args:
+            x: a `DetectionDataset`, or other data that `fit` takes.
+            y: dict of ground truth, if `x` is an array of images.
+            batch_size: int, for arrays (default 32) and datasets (default 8).
+            **kwargs: further arguments of `keras.Model.evaluate`.
+
+        Raises:
+            ValueError: If the data does not fit the model, as in `fit`, or if several
+                processes run.
+            FloatingPointError: If a loss is NaN or infinite.
         """
-        if kwargs.get("_use_cached_eval_dataset"):  # of `fit`, which has checked it
+        if kwargs.get("_use_cached_eval_dataset"):  # `fit` calls, and has checked `x`
             with self._running_on(x):
                 return super().evaluate(x, y, batch_size=batch_size, **kwargs)
         require_single_process("`evaluate`")
@@ -219,15 +257,26 @@ class ModelSteps:
     def predict(
         self, x: Any, batch_size: int | None = None, **kwargs: Any
     ) -> dict[str, Any]:
-        """Detections in letterboxed images, as padded arrays in pixels of the input.
+        """Returns detections in letterboxed images, as padded arrays.
 
-        As `keras.Model.predict`; `x` may be a `DetectionDataset`. `detect` takes images
-        of any size, and gives boxes in their pixels.
+        It works as `keras.Model.predict`. For images of any size, and boxes in pixels
+        of the original images, use `detect`.
+
+        Args:
+            x: a `DetectionDataset`, an array of images `[B, H, W, 3]` with pixels 0-255
+                in the size of the model's input, or other data that
+                `keras.Model.predict` takes.
+            batch_size: int, for arrays (default 32) and datasets (default 8).
+            **kwargs: further arguments of `keras.Model.predict`.
 
         Returns:
-            Dict of arrays: `boxes` `[B, D, 4]` (`yxyx`), `scores` `[B, D]`, `labels`
-            `[B, D]`, -1 in unused rows, and `num_detections` `[B]`; with a segmentation
-            head also `class_map` `[B, H, W]`, uint8.
+            Dict of arrays: `boxes` `[B, D, 4]` (`yxyx` in pixels of the input),
+            `scores` `[B, D]`, `labels` `[B, D]` (-1 in unused rows), and
+            `num_detections` `[B]`. A segmentation head adds `class_map` `[B, H, W]`,
+            uint8.
+
+        Raises:
+            ValueError: If images are not pixels 0-255, or if several processes run.
         """
         require_single_process("`predict`")
         check_lengths(batch_size=batch_size, **kwargs)
@@ -239,10 +288,13 @@ class ModelSteps:
             return super().predict(x, batch_size=batch_size, **kwargs)
 
     def predict_on_batch(self, x: Any, content_sizes: Any = None) -> dict[str, Any]:
-        """As `predict`, of one batch of images `[B, H, W, 3]`, pixels 0-255.
+        """Returns detections as `predict`, for one batch.
 
-        `content_sizes` is a float32 array `[B, 2]`, height and width of each image
-        inside the input, for a `postprocess` with `drop_empty`; None where it fills it.
+        Args:
+            x: images `[B, H, W, 3]`, pixels 0-255.
+            content_sizes: float32 array `[B, 2]`, the height and width of each image
+                inside the letterboxed input, for a `postprocess` with `drop_empty`.
+                None means that the images fill the input.
         """
         if isinstance(x, np.ndarray):
             check_pixels(x, "a batch of images", step=SPARSE)
@@ -260,10 +312,18 @@ class ModelSteps:
         is_counted: Any = None,
         training: bool = False,
     ) -> dict[str, Any]:
-        """The losses of outputs, by the names under which `fit` logs them.
+        """Returns the losses of outputs, keyed by their names in the logs of `fit`.
 
-        Of images that are not `is_counted` `[B]` no loss is taken. `loss` is the sum,
-        NaN where the ground truth is wrong.
+        Args:
+            ground_truth: dict, as `y` of `compute_loss`.
+            outputs: dict of outputs of the network.
+            is_counted: bool tensor `[B]` or None. Images that are not counted add
+                nothing to the losses.
+            training: bool, whether a training step calls it.
+
+        Returns:
+            Dict of float32 scalars. `loss` is the sum of all terms. It is NaN if the
+            ground truth is wrong.
         """
         terms = {"loss": 0.0}
         if self.config.has_detection:
@@ -288,10 +348,10 @@ class ModelSteps:
         """Adds a term to the loss, and logs it.
 
         Args:
-            name: string, under which it is logged.
-            loss: callable of the ground truth of a batch and the network's outputs; it
-                returns a float32 scalar, or None where there is nothing to compare. Its
-                attribute `weight` is the factor of the term.
+            name: string, the name under which the term is logged.
+            loss: callable that takes the ground truth of a batch and the network's
+                outputs. It returns a float32 scalar, or None if there is nothing to
+                compare. Its attribute `weight` is the factor of the term.
         """
         self.auxiliary_losses = {**self.auxiliary_losses, name: loss}
         if self.settings is not None:
@@ -299,7 +359,7 @@ class ModelSteps:
         self.forget_functions()
 
     def remove_auxiliary_loss(self, name: str) -> None:
-        """Takes a term out of the loss again."""
+        """Removes a term that `add_auxiliary_loss` added."""
         self.auxiliary_losses = {
             n: loss for n, loss in self.auxiliary_losses.items() if n != name
         }
@@ -308,40 +368,42 @@ class ModelSteps:
         self.forget_functions()
 
     def add_step_observer(self, observer: Any) -> None:
-        """Shows each training step to an observer, which changes nothing of it.
+        """Calls an observer in each training step. It does not change the step.
 
         Args:
-            observer: callable of the batch, the gradients before clipping and the loss
-                scale that they are multiplied with. It assigns to its `variables`.
+            observer: callable that takes the batch, the gradients before clipping, and
+                the loss scale by which they are multiplied. It stores its results in
+                its `variables`.
         """
         self.step_observers = (*self.step_observers, observer)
         self.forget_functions()
 
     def remove_step_observer(self, observer: Any) -> None:
-        """Ends what `add_step_observer` began."""
+        """Removes an observer that `add_step_observer` added."""
         rest = [other for other in self.step_observers if other is not observer]
         self.step_observers = tuple(rest)
         self.forget_functions()
 
     def observe_step(self, data: Any, gradients: list, loss_scale: Any) -> None:
-        """Shows a training step to all observers."""
+        """Calls all observers with the batch, gradients and loss scale of a step."""
         for observer in self.step_observers:
             observer(data, gradients, loss_scale)
 
     def forget_functions(self) -> None:
-        """Lets Keras make the functions of `fit`, `evaluate` and `predict` again."""
+        """Makes Keras rebuild the functions of `fit`, `evaluate` and `predict`."""
         self.train_function = self.test_function = self.predict_function = None
 
-    # --- The update of a training step, and what it logs.
+    # --- The update of a training step, and its logs.
 
     def apply_update(
         self, gradients: list, new_values: Sequence[tuple], step: Any
     ) -> None:
-        """Updates weights, statistics and averages, of a batch that is finite.
+        """Updates weights, statistics and averages with a batch that is finite.
 
         Args:
-            gradients: those of `optimized_variables()`, clipped.
-            new_values: pairs of a variable and what the forward pass assigned to it.
+            gradients: list of the clipped gradients of `optimized_variables()`.
+            new_values: pairs of a variable and the value that the forward pass assigned
+                to it, such as batch-norm statistics.
             step: int scalar, the 0-based training step.
         """
         with old_classes_kept(self):
@@ -359,7 +421,10 @@ class ModelSteps:
         return hasattr(self.optimizer, "dynamic_scale")
 
     def reduce_loss_scale(self, when: Any = True) -> None:
-        """Halves the loss scale, as Keras does where gradients overflow."""
+        """Halves the loss scale, as Keras does when gradients overflow.
+
+        `when` is a bool or a bool scalar tensor; if it is False, nothing changes.
+        """
         optimizer, halved = self.optimizer, self.optimizer.dynamic_scale * 0.5
         for variable, value in (
             (optimizer.dynamic_scale, halved),
@@ -370,7 +435,11 @@ class ModelSteps:
     def update_metrics(
         self, loss: Any, gradient_norm: Any = None, learning_rate: Any = None
     ) -> dict[str, Any]:
-        """The logs of a step; without a norm and a rate, of one that trains nothing."""
+        """Returns the logs of a step.
+
+        `gradient_norm` and `learning_rate` are those of a training step. For a test
+        step they are None, and the logs are those of validation.
+        """
         self._loss_tracker.update_state(loss)
         if gradient_norm is None:
             return self.settings.loss_metrics.validation_logs(self.get_metrics_result())
@@ -379,12 +448,17 @@ class ModelSteps:
         return self.get_metrics_result()
 
     def check_loss(self, loss: Any, data: Any, *, is_training: bool) -> None:
-        """Raises the error for a batch whose loss is NaN: it changed nothing.
+        """Raises an error if the loss is not finite. The batch changed no weights.
 
         Args:
-            loss: what the step logged.
-            data: the batch, or None where Keras ran several and nobody knows which.
+            loss: the loss that the step logged.
+            data: the batch. None if Keras ran several batches in one call, so that it
+                is not known which of them has the loss.
             is_training: bool, whether it was a training step.
+
+        Raises:
+            ValueError: If the ground truth of the batch is wrong.
+            FloatingPointError: If the loss is not finite for another reason.
         """
         if np.all(np.isfinite(ops.convert_to_numpy(loss))):
             return
@@ -397,13 +471,20 @@ class ModelSteps:
     # --- The variables of a training step.
 
     def optimized_variables(self) -> list[keras.Variable]:
-        """What the optimizer updates: what trains, and the second batch norms' own."""
+        """Returns the variables that the optimizer updates.
+
+        They are the trainable variables of the model and, with `adversarial` (AdvProp),
+        those of the second batch norms.
+        """
         own = self.trainable_variables
         return own if self.adversarial is None else own + self.adversarial.trainable
 
     def step_variables(self) -> list[keras.Variable]:
-        """What a forward pass or a loss may assign, such as batch-norm statistics."""
-        # Not `metrics_variables`, to which JAX adds `variables_beside_keras`.
+        """Returns the variables that a forward pass or a loss may assign.
+
+        Batch-norm statistics are an example.
+        """
+        # Not `metrics_variables`: on JAX that includes `variables_beside_keras`.
         of_metrics = [v for metric in self.metrics for v in metric.variables]
         found = [*self.non_trainable_variables, *of_metrics]
         for owner in (self.quantization, self.moving_normalizer):
@@ -413,20 +494,21 @@ class ModelSteps:
         return found
 
     def variables_beside_keras(self) -> list[keras.Variable]:
-        """Variables that a step changes, and that Keras does not know of."""
+        """Returns the variables that a step changes and that Keras does not track."""
         owners = [self.averages, self.moving_normalizer, *self.step_observers]
         return [v for owner in owners if owner is not None for v in owner.variables]
 
     def assigned_values(self, scope: keras.StatelessScope) -> list[tuple]:
-        """Pairs of a variable and the value that a scope has for it.
+        """Returns pairs of a variable and the value that a scope has for it.
 
-        Of `step_variables`: those that were assigned, or that the scope maps to values.
+        The variables are those of `step_variables` that were assigned in the scope, or
+        that the scope maps to values.
         """
         pairs = [(v, scope.get_current_value(v)) for v in self.step_variables()]
         return [(v, value) for v, value in pairs if value is not None]
 
     def batch_norm_statistics(self) -> list[keras.Variable]:
-        """The moving means and variances of all batch norms."""
+        """Returns the moving means and variances of all batch norms."""
         return [v for v in self.non_trainable_variables if v.name in STATISTICS]
 
     @property
@@ -434,10 +516,10 @@ class ModelSteps:
         trackers = [] if self.settings is None else self.settings.loss_metrics.metrics
         return [*super().metrics, *trackers]
 
-    # --- What surrounds the functions of Keras.
+    # --- The context in which Keras' functions run.
 
     def skip_steps_before_position(self) -> None:
-        """Skips the steps that are done, where `fit` resumes in an epoch."""
+        """Skips the steps that were done before, if `fit` resumes within an epoch."""
         tracker = self.position_tracker
         if tracker is not None and tracker.resumes_within_epoch:
             self.train_function = tracker.wrap_train_function(
@@ -445,11 +527,14 @@ class ModelSteps:
             )
 
     def _maybe_symbolic_build(self, *args: Any, **kwargs: Any) -> None:
-        """Nothing: `compile` has built all, and with several workers Keras' fails."""
+        """Does nothing: `compile` built everything.
+
+        Keras' method fails with several workers.
+        """
 
     @contextlib.contextmanager
     def _running_on(self, data) -> Iterator[None]:
-        """What surrounds `fit`, `evaluate` and `predict`: see `ErrorContext`."""
+        """Sets the `ErrorContext` during `fit`, `evaluate` and `predict`."""
         outer, self._error_context = self._error_context, ErrorContext(data)
         try:
             with self._error_context.plain_errors():
@@ -459,7 +544,7 @@ class ModelSteps:
 
     @contextlib.contextmanager
     def _training_on(self, data, tracker=None, dataset=None) -> Iterator[None]:
-        """What surrounds a training: as `_running_on`, and `position_tracker` is set.
+        """Sets the `ErrorContext` and `position_tracker` during training.
 
         At the end, also after an error, the averages become the model's weights.
         """
@@ -470,7 +555,8 @@ class ModelSteps:
             self._error_context.trains = True
             try:
                 if skips:
-                    self.train_function = None  # `make_train_function` asks the tracker
+                    # Rebuilt by `make_train_function`, which asks the tracker.
+                    self.train_function = None
                 yield
             finally:
                 self.position_tracker = outer
@@ -483,9 +569,18 @@ class ModelSteps:
     def evaluate_and_detect_on_batch(
         self, images: Any, truth: dict, is_counted: Any, content_sizes: Any = None
     ) -> tuple[dict[str, Any], dict[str, float]]:
-        """Detections and losses of a batch, for `COCOEvaluation(losses=True)`.
+        """Returns detections and losses of a batch, for `COCOEvaluation(losses=True)`.
 
-        Images that fill up the batch are not `is_counted`.
+        Args:
+            images: pixels 0-255, `[B, H, W, 3]`.
+            truth: dict of ground truth, as `y` of `compute_loss`.
+            is_counted: bool array `[B]`, False for images that only fill up the batch.
+            content_sizes: see `predict_on_batch`.
+
+        Raises:
+            RuntimeError: If the model was never compiled.
+            ValueError: If images or ground truth are wrong.
+            FloatingPointError: If the loss is not finite.
         """
         rule = "A model that was never compiled has no losses: call `model.compile()`"
         require(self.settings is not None, rule, InvalidStateError, model=self.name)
@@ -504,25 +599,26 @@ class ModelSteps:
 
     @functools.cached_property
     def _evaluation_step(self):
-        """Keeps the `EvaluationStep`, where Keras does not take it for a layer."""
+        """Holds the `EvaluationStep` in a namespace that Keras does not track."""
         return types.SimpleNamespace(step=None)
 
     def _evaluated(self, arrays):
-        """What the `EvaluationStep` of the model as it is now returns of a batch."""
+        """Returns the outputs of the `EvaluationStep` of the current model."""
         kept = self._evaluation_step
         if kept.step is None or not kept.step.is_for(self):
             kept.step = EvaluationStep(self)
         return kept.step.predict_on_batch(arrays)
 
     def refusal(self, truth: dict | None, *, step: int | None = None) -> Exception:
-        """The error for a batch whose loss is not finite, see `ErrorContext`."""
+        """Returns the error of `ErrorContext` for a batch whose loss is not finite."""
         return self._error_context.refusal(truth, self.config, step)
 
 
 def _detection_losses(model, truth, outputs, is_counted, training):
-    """The terms of `DetectionLoss`, with their sum as `loss`."""
+    """Returns the terms of `DetectionLoss`, with their sum as `loss`."""
     recipe, boxes, labels = model.settings.recipe, truth["boxes"], truth["labels"]
-    # Rules and losses of one's own need not know what is seldom there.
+    # Optional arguments are passed only if they are needed. So a custom matching or
+    # loss need not accept them.
     weights = {"weights": truth["weights"]} if "weights" in truth else {}
     class_targets, box_targets, *anchor_weights = recipe.matching(
         boxes, labels, model.anchors, model.config, **weights
@@ -538,7 +634,7 @@ def _detection_losses(model, truth, outputs, is_counted, training):
         if normalizer is None:
             normalizer = recipe.loss.normalizer_of(num_positives)
         normalizer = model.moving_normalizer(normalizer)
-    if normalizer is not None:  # a loss of one's own need not know it
+    if normalizer is not None:  # a custom loss need not accept it
         options["normalizer"] = normalizer
     return loss_of_new_classes(model, recipe.loss)(
         class_targets,
@@ -551,7 +647,7 @@ def _detection_losses(model, truth, outputs, is_counted, training):
 
 
 def _mean_of_counted(per_image, is_counted):
-    """The mean over the images of a batch that count."""
+    """Returns the mean over the counted images of a batch."""
     if is_counted is None:
         return ops.mean(per_image)
     counted = ops.cast(is_counted, "float32")

@@ -1,4 +1,4 @@
-"""Anchors, and the places of a network's output maps that they belong to."""
+"""Generates anchors, and maps between the input and the grids of the pyramid levels."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 __all__ = ["anchors_of", "generate_anchors"]
 
-# The fields of a config that anchors are made of, but for their order.
+# The fields of a config that define the anchors, except for their order.
 _SHAPES = (
     "image_size",
     "min_level",
@@ -41,28 +41,29 @@ def generate_anchors(
 ) -> np.ndarray:
     """Generates the anchors of all levels in the order of the network's outputs.
 
-    Each place of a feature map of stride `s` has `num_scales` times
-    `len(aspect_ratios)` anchors around its center (RetinaNet,
-    https://arxiv.org/abs/1708.02002, section 4):
+    Each cell of a feature map of stride `s` has `num_scales * len(aspect_ratios)`
+    anchors around its center (RetinaNet, https://arxiv.org/abs/1708.02002, section 4):
 
         base = anchor_scale * s * 2**(octave / num_scales)
         width = base * sqrt(ratio)        height = base / sqrt(ratio)
 
-    The stride is image size over map size, on each axis: 112 and not 128 for
-    level 7 of an image of 448 pixels. The order is level, y, x, and at one location
+    On each axis the stride is the image size divided by the map size. For level 7 of an
+    image of 448 pixels it is 112, not 128. Anchors are ordered by level, y, x, and at
+    one location by
 
         "scale_first":   octave * len(aspect_ratios) + ratio     (google/automl)
         "aspect_first":  ratio * num_scales + octave             (Object Detection API)
 
-    Anchors reach over the border and are not clipped. 512 x 512 pixels give 49,104.
+    Anchors may reach over the border of the image; they are not clipped. An image of
+    512 x 512 pixels has 49,104 anchors.
 
     Args:
         image_size: `(height, width)` in pixels.
-        min_level, max_level: the finest level (3 is stride 8), and the coarsest.
-        num_scales: octave steps between the sizes of two levels.
-        aspect_ratios: numbers, width over height; or pairs `(x, y)` of factors
-            on the sides, such as `(1.4, 0.7)`.
-        anchor_scale: side over stride; or a sequence, one per level.
+        min_level, max_level: ints, the finest level (3 is stride 8) and the coarsest.
+        num_scales: int, the number of anchor scales per octave.
+        aspect_ratios: floats, width / height; or pairs `(x, y)` of factors on the
+            sides, such as `(1.4, 0.7)`.
+        anchor_scale: float, side / stride; or a sequence, one value per level.
         anchor_order: "scale_first" or "aspect_first", as above.
 
     Returns:
@@ -97,7 +98,13 @@ def generate_anchors(
 
 
 def anchors_of(config: EfficientDetConfig) -> np.ndarray:
-    """The anchors of a model, NumPy float32 `[N, 4]`; see `generate_anchors`.
+    """Returns the anchors of a model, see `generate_anchors`.
+
+    Args:
+        config: `EfficientDetConfig`.
+
+    Returns:
+        NumPy float32 array `[N, 4]`, `yxyx` in pixels.
 
     Example:
         >>> from effdet_keras.network.config import EfficientDetConfig
@@ -109,10 +116,18 @@ def anchors_of(config: EfficientDetConfig) -> np.ndarray:
 
 
 def best_anchor_iou(boxes, config):
-    """The IoU of each box `[n, 4]` with the best anchor of a config, float64 `[n]`.
+    """Returns the IoU of each box with the anchor that overlaps it most.
 
-    Exact, without the grid: the anchors of one shape differ by their center alone, and
-    the one nearest to the box's center overlaps it most. A box without area has 0.
+    It is exact, but does not generate all anchors: anchors of one shape differ only by
+    their center, and the one nearest to the center of the box overlaps it most. The IoU
+    of a box without area is 0.
+
+    Args:
+        boxes: array `[n, 4]`, `yxyx` in pixels of the input.
+        config: `EfficientDetConfig`.
+
+    Returns:
+        NumPy float64 array `[n]`.
     """
     boxes = np.asarray(boxes, "float64")
     centers = (boxes[:, :2] + boxes[:, 2:]) / 2
@@ -135,7 +150,7 @@ def best_anchor_iou(boxes, config):
 def _shapes_of_levels(
     image_size, min_level, max_level, num_scales, aspect_ratios, anchor_scale
 ):
-    """Each level's size, stride, and sides of anchors `[octave, ratio, (y, x)]`."""
+    """Yields each level's size, stride, and anchor sides `[octave, ratio, (y, x)]`."""
     sizes = level_sizes(image_size, min_level, max_level)
     octaves = 2.0 ** (np.arange(num_scales) / num_scales)
     factors = _side_factors(aspect_ratios)
@@ -145,7 +160,7 @@ def _shapes_of_levels(
 
 
 def _side_factors(aspect_ratios):
-    """Factors on the sides of a square, float64 `[ratio, (y, x)]`."""
+    """Returns factors on the sides of a square, float64 `[ratio, (y, x)]`."""
     ratios = np.asarray(aspect_ratios, "float64")
     is_pairs = ratios.ndim == 2 and ratios.shape[1] == 2
     is_right = (ratios.ndim == 1 or is_pairs) and ratios.size and (ratios > 0.0).all()
@@ -171,7 +186,10 @@ def _level_scales(anchor_scale, num_levels):
 def level_sizes(
     image_size: Sequence[int], min_level: int, max_level: int
 ) -> list[tuple[int, int]]:
-    """`(height, width)` of the feature maps of the levels: halves, rounded up."""
+    """Returns `(height, width)` of the feature map of each level.
+
+    Each level has half the size of the level below, rounded up.
+    """
     height, width = (int(n) for n in image_size)
     # Rounded up, as a stride-2 convolution with SAME padding does.
     return [
@@ -181,7 +199,13 @@ def level_sizes(
 
 
 def stride_of(length: int, cells: int) -> int:
-    """The pixels of the input for each cell of a map along an axis: a power of 2."""
+    """Returns the stride of a map with `cells` cells for an axis of `length` pixels.
+
+    The stride is a power of 2.
+
+    Raises:
+        ValueError: If no power of 2 gives this number of cells.
+    """
     stride = 1
     while -(-length // stride) > cells:
         stride *= 2
@@ -191,7 +215,10 @@ def stride_of(length: int, cells: int) -> int:
 
 
 def take_grid(values: Any, size: Sequence[int]) -> Any:
-    """`[B, H, W]` to `[B, h, w]`: the pixel at the middle of each cell of a map."""
+    """Takes the pixel at the center of each cell of a map.
+
+    `values` is `[B, H, W]`, `size` is `(h, w)`, and the result is `[B, h, w]`.
+    """
     for axis, cells in enumerate(size, start=1):
         length = values.shape[axis]
         stride = stride_of(length, cells)

@@ -1,4 +1,4 @@
-"""EfficientNet B0-B7, Lite0-4 and EfficientNetV2: their block tables, the backbone."""
+"""The backbones EfficientNet B0-B7, Lite0-4 and EfficientNetV2, with block tables."""
 
 from __future__ import annotations
 
@@ -22,15 +22,15 @@ from effdet_keras.network.mbconv import FusedMBConv, MBConv
 class Block:
     """The shape of one block of a backbone."""
 
-    kernel_size: int  # of the convolution over space
+    kernel_size: int  # of the spatial convolution
     stride: int
     expand_ratio: int  # channels inside / input channels
     filters: int  # channels of the result
-    kind: str = "mbconv"  # or "fused"; or "conv", which is fused without a projection
+    kind: str = "mbconv"  # or "fused", or "conv" (fused, without a projection)
     se_ratio: float | None = 0.25  # squeeze-excite channels / input channels
 
 
-# repeats, kernel, stride, expansion, filters (EfficientNet paper, table 1).
+# Repeats, kernel size, stride, expansion, filters (EfficientNet paper, table 1).
 _STAGES = (
     (1, 3, 1, 1, 16),
     (2, 3, 2, 6, 24),
@@ -61,19 +61,20 @@ _SCALES = {
 
 
 class _V2(NamedTuple):
-    """EfficientNetV2: its stages, and how they are scaled."""
+    """An EfficientNetV2 variant: its stages, and their scaling."""
 
     stages: tuple  # kind, repeats, stride, expansion, filters; all kernels are 3x3
     stem_filters: int
     width: float = 1.0
     depth: float = 1.0
-    lowest: float = 0.0  # share of the scaled filters that rounding must leave
+    lowest: float = 0.0  # fraction of the scaled filters that rounding must keep
 
     def scale(self, filters):
         return scale_filters(filters, self.width, self.lowest)
 
 
-# EfficientNetV2 paper (https://arxiv.org/abs/2104.00298), table 4, and as published.
+# From the EfficientNetV2 paper (https://arxiv.org/abs/2104.00298), table 4, and the
+# published models.
 _V2_S = (
     ("conv", 2, 1, 1, 24),
     ("fused", 4, 2, 4, 48),
@@ -108,8 +109,8 @@ _V2_B = (
     ("mbconv", 5, 1, 6, 112),
     ("mbconv", 8, 2, 6, 192),
 )
-# timm's `efficientnetv2_rw_s` was drawn from the paper before its code was published:
-# its first stage has projections, its last is wider.
+# timm's `efficientnetv2_rw_s` was written from the paper before its code was published.
+# Its first stage has projections, and its last stage is wider.
 _V2_RW_S = (("fused", 2, 1, 1, 24), *_V2_S[1:-1], ("mbconv", 15, 2, 6, 272))
 
 _V2_VARIANTS = {
@@ -120,21 +121,24 @@ _V2_VARIANTS = {
     "efficientnetv2-s": _V2(_V2_S, 24),
     "efficientnetv2-m": _V2(_V2_M, 24),
     "efficientnetv2-l": _V2(_V2_L, 32),
-    # timm's "tiny": V2-S scaled down, by EfficientNet's rule of rounding.
+    # timm's "tiny": V2-S scaled down, with the rounding rule of EfficientNet.
     "efficientnetv2-rw-t": _V2(_V2_S, 24, 0.8, 0.9, 0.9),
     "efficientnetv2-rw-s": _V2(_V2_RW_S, 24, lowest=0.9),
 }
 
 
 def scale_filters(filters, width, lowest=0.9):
-    """Channels times `width`, rounded to a multiple of 8, at least `lowest` of them."""
+    """Returns `filters * width`, rounded to a multiple of 8.
+
+    The result is at least 8, and at least the fraction `lowest` of `filters * width`.
+    """
     scaled = filters * width
     rounded = max(8, int(scaled + 4) // 8 * 8)
     return rounded + 8 if rounded < lowest * scaled else rounded
 
 
 def stem_filters(variant):
-    """Channels of the first convolution; Lite models do not scale it."""
+    """Returns the channels of the first convolution. Lite models do not scale them."""
     if variant in _V2_VARIANTS:
         v2 = _V2_VARIANTS[variant]
         return v2.scale(v2.stem_filters)
@@ -143,7 +147,7 @@ def stem_filters(variant):
 
 
 def block_table(variant):
-    """The blocks of a backbone, in order."""
+    """Returns the blocks of a backbone, in order."""
     blocks = []
     for first, repeats in _stages(variant):
         blocks += [first, *[dataclasses.replace(first, stride=1)] * (repeats - 1)]
@@ -151,7 +155,7 @@ def block_table(variant):
 
 
 def _stages(variant):
-    """The first block of each stage, and how many there are."""
+    """Yields the first block of each stage, and the number of its blocks."""
     if variant in _V2_VARIANTS:
         v2 = _V2_VARIANTS[variant]
         for kind, repeats, stride, expansion, filters in v2.stages:
@@ -169,13 +173,16 @@ def _stages(variant):
 
 
 def feature_block_indices(variant, min_level, feature_blocks=None):
-    """The blocks whose outputs are the levels `min_level` to 5.
+    """Returns the indices of the blocks whose outputs are the levels `min_level` to 5.
 
-    They are `feature_blocks`, one of the blocks of each level, or the last of each.
+    They are `feature_blocks`, or if that is None the last block of each level.
+
+    Raises:
+        ValueError: If `feature_blocks` does not have one block of each level.
     """
     table = block_table(variant)
     starts = [0, *(i for i, block in enumerate(table) if block.stride == 2)]
-    # The blocks of each level, from 1 on: a level ends before the size is halved.
+    # The blocks of each level, from level 1. A level ends where the size is halved.
     blocks = [range(*pair) for pair in itertools.pairwise([*starts, len(table)])]
     blocks = blocks[min_level - 1 :]
     if feature_blocks is None:
@@ -191,18 +198,39 @@ def feature_block_indices(variant, min_level, feature_blocks=None):
 
 @keras.saving.register_keras_serializable(package="effdet_keras")
 class EfficientNet(ConfiguredLayer):
-    """EfficientNet without its classifier: images to feature maps, stride `2**level`.
+    """EfficientNet without its classifier: images to feature maps of several levels.
 
-    https://arxiv.org/abs/1905.11946; the Lite variants have no squeeze-excite
-    and keep stem, first and last stage unscaled. EfficientNetV2
-    (https://arxiv.org/abs/2104.00298) begins with fused blocks. Sub-layers carry the
-    names of the published checkpoints.
+    https://arxiv.org/abs/1905.11946. The Lite variants have no squeeze-excite, and do
+    not scale the stem and the number of blocks of the first and the last stage.
+    EfficientNetV2 (https://arxiv.org/abs/2104.00298) begins with fused blocks.
+    Sub-layers have the names of the published checkpoints.
 
-    It takes normalised images `[B, H, W, 3]` and returns a tensor for each level from
-    `min_level` to 5: the output of the block in `feature_blocks`, or of the last one
-    before each halving of the size. Blocks after the last of them have weights and are
-    not called.
-    Block `i` of `n` survives with `1 - (1 - survival_prob) * i / n`.
+    Args:
+        variant: string, one of `effdet_keras.network.config.BACKBONES`.
+        min_level: int, the finest level of the result.
+        activation: one of `effdet_keras.network.config.ACTIVATIONS`.
+        survival_prob: float above 0 and at most 1, or None. Block `i` of `n` survives
+            with the probability `1 - (1 - survival_prob) * i / n`.
+        padding: "same" or "symmetric", of convolutions with a stride.
+        batch_norm: `BatchNormOptions` (`effdet_keras.network.layers`), or a dict of its
+            fields. None is the defaults.
+        feature_blocks: ints, the blocks whose outputs are the levels. None is the last
+            block of each level, before the size is halved. Later blocks have weights
+            but are not called.
+
+    Call arguments:
+        inputs: normalized images `[B, H, W, 3]`.
+
+    Returns:
+        List of tensors `[B, H_l, W_l, C_l]`, one for each level from `min_level` to 5,
+        with a stride of `2**level`.
+
+    Example:
+        >>> from keras import ops
+        >>> backbone = EfficientNet("efficientnet-b0", min_level=3)
+        >>> features = backbone(ops.zeros((1, 64, 64, 3)))
+        >>> [tuple(x.shape) for x in features]
+        [(1, 8, 8, 40), (1, 4, 4, 112), (1, 2, 2, 320)]
     """
 
     def __init__(
@@ -223,7 +251,8 @@ class EfficientNet(ConfiguredLayer):
         self.survival_prob = survival_prob
         self.padding = padding
         self.batch_norm = BatchNormOptions.from_value(batch_norm)
-        # A block without an expansion is a convolution, a batch norm, an activation.
+        # The stem is a convolution, a batch norm and an activation, as a block without
+        # a projection.
         self.stem = FusedMBConv(
             stem_filters(variant),
             stride=2,
@@ -242,7 +271,7 @@ class EfficientNet(ConfiguredLayer):
         self._feature_blocks = feature_block_indices(variant, min_level, feature_blocks)
 
     def _block(self, block, index, count):
-        """Returns an MBConv or Fused-MBConv layer; deeper blocks survive less often."""
+        """Returns an `MBConv` or `FusedMBConv`. Deeper blocks survive less often."""
         survival_prob = self.survival_prob
         if survival_prob is not None:
             survival_prob = 1 - (1 - survival_prob) * index / count if index else None

@@ -1,4 +1,4 @@
-"""Batch norm as the reference has it, by the fused kernels of TensorFlow and CUDA."""
+"""Batch norm of the reference, with the fused kernels of TensorFlow and CUDA."""
 
 from __future__ import annotations
 
@@ -18,26 +18,26 @@ from effdet_keras._internal.replicas import num_replicas, sum_of_replicas
 from effdet_keras.network.computing import ON_TENSORFLOW, ON_TORCH
 from effdet_keras.network.initial_values import with_quick_initial_values
 
-STATISTICS = ("moving_mean", "moving_variance")  # the names of their variables
+STATISTICS = ("moving_mean", "moving_variance")  # names of the statistics' variables
 
 
 def batch_norm_layers(layer: Any) -> list:
-    """The batch norms of a model or a block, in the order of its layers."""
+    """Returns the batch norms of a model or a block, in the order of its layers."""
     layers = layer._flatten_layers(include_self=False)
     return [x for x in layers if isinstance(x, keras.layers.BatchNormalization)]
 
 
 def moving_statistics(norms: list) -> list:
-    """The moving means and variances of batch norms."""
+    """Returns the moving means and variances of batch norms."""
     return [v for bn in norms for v in (bn.moving_mean, bn.moving_variance)]
 
 
 def substituted_variables(block: Any) -> tuple[list, list]:
-    """Variables that the batch norms of a block use and that are not the block's own.
+    """Returns variables that the batch norms of a block use, but that it does not own.
 
-    Returns two lists: scales and offsets, and then what is not trained: statistics, and
-    the counter of training steps. Adversarial training puts other scales, offsets and
-    statistics into the batch norms.
+    There are two lists. The first has scales and offsets. The second has variables that
+    are not trained: statistics, and the counter of training steps. Adversarial training
+    substitutes the scales, offsets and statistics of the batch norms.
     """
     norms = batch_norm_layers(block)
     own = {id(variable) for variable in block.variables}
@@ -52,32 +52,33 @@ def substituted_variables(block: Any) -> tuple[list, list]:
 
 
 class MomentumWarmup:
-    """The momentum of batch norms in the first training steps.
+    """Warm-up of the momentum of batch norms in the first training steps.
 
-    A layer of momentum `m` moves a statistic `s` towards that of the batch, `b`, by
-    `s + (1 - m) * (b - s)`: with 0.99 its first value still counts for a seventh after
-    200 steps. With a warm-up the momentum of step `k` (0-based) is
+    A layer of momentum `m` updates a statistic `s` with that of the batch, `b`, to
+    `s + (1 - m) * (b - s)`. With 0.99, the initial value still has a weight of about
+    a seventh after 200 steps. With a warm-up, the momentum of step `k` (0-based) is
 
         m_k = min(m, (1 + k) / (10 + k))
 
-    as that of `WeightAverages`, so that statistics follow the weights from the first
-    steps on.
+    as the decay of `WeightAverages`. So statistics follow the weights from the first
+    steps.
 
     Args:
-        counter: `keras.Variable` that counts training steps: the optimizer's.
+        counter: `keras.Variable` that counts training steps: that of the optimizer.
     """
 
-    # A plain object, since Keras takes a variable that a layer has for its weight.
+    # A plain object, because Keras would track a variable of a layer as its weight.
     def __init__(self, counter: keras.Variable) -> None:
         self.counter = counter
         self._last_graph: Any = None
         self._last_values: dict[float, Any] = {}
 
     def one_minus_momentum(self, momentum: float) -> Any:
-        """`1 - m_k` for a layer's own momentum `m`, a float32 scalar."""
+        """Returns `1 - m_k` for a layer's own momentum `m`, a float32 scalar."""
         if not ON_TENSORFLOW or tf.executing_eagerly():
             return self._compute(momentum)
-        # All layers of a graph share it: a step has 115, and each operation its price.
+        # All layers of a graph share it: a step has 115 of them, and each operation has
+        # a cost.
         graph = tf.compat.v1.get_default_graph()
         if graph is not self._last_graph:
             self._last_graph, self._last_values = graph, {}
@@ -86,19 +87,19 @@ class MomentumWarmup:
         return self._last_values[momentum]
 
     def _compute(self, momentum):
-        # 1 - (1 + k) / (10 + k) without the loss of digits.
+        # 1 - (1 + k) / (10 + k), without loss of precision.
         step = ops.cast(ops.convert_to_tensor(self.counter), "float32")
         return ops.maximum(1.0 - momentum, 9.0 / (10.0 + step))
 
 
 def momentum_warmup(model: Any) -> MomentumWarmup | None:
-    """The warm-up of the momentum that the batch norms of a model have, or None."""
+    """Returns the momentum warm-up of the batch norms of a model, or None."""
     found = (getattr(bn, "momentum_warmup", None) for bn in batch_norm_layers(model))
     return next((warmup for warmup in found if warmup is not None), None)
 
 
 def set_momentum_warmup(model: Any, warmup: MomentumWarmup | None) -> None:
-    """Gives all batch norms of a model a warm-up of the momentum, or none."""
+    """Sets the momentum warm-up of all batch norms of a model; None removes it."""
     for bn in batch_norm_layers(model):
         if isinstance(bn, BatchNormalization):
             bn.momentum_warmup = warmup
@@ -106,16 +107,20 @@ def set_momentum_warmup(model: Any, warmup: MomentumWarmup | None) -> None:
 
 @keras.saving.register_keras_serializable(package="effdet_keras")
 class BatchNormalization(keras.layers.BatchNormalization):
-    """`keras.layers.BatchNormalization` over the last axis, by fused kernels.
+    """`keras.layers.BatchNormalization` over the last axis, with fused kernels.
 
-    Keras composes it of ten operations; TensorFlow's fused kernel takes a fifth of
-    their time on a CPU. On torch that of CUDA reads images twice in training, and they
-    stay in half precision. JAX fuses by itself. Numbers, variables and their names are
-    the same.
+    Keras composes a batch norm of ten operations. TensorFlow's fused kernel takes a
+    fifth of their time on a CPU. On torch, the CUDA kernel reads its input twice in
+    training, and the input stays in half precision. JAX fuses the operations itself.
+    Results, variables and their names are the same as in Keras.
 
-    With `unbiased` the moving variance takes `n / (n - 1)` of the variance of `n`
-    numbers, as TensorFlow's fused kernel and torch have it, where Keras 3 takes the
-    variance itself. The momentum may have a warm-up, see `MomentumWarmup`.
+    The momentum may have a warm-up, see `MomentumWarmup`.
+
+    Args:
+        unbiased: bool, whether the moving variance uses `n / (n - 1)` times the
+            variance of the `n` numbers of a batch, as TensorFlow's fused kernel and
+            torch do. Keras 3 uses the variance itself.
+        **kwargs: arguments of `keras.layers.BatchNormalization`.
     """
 
     momentum_warmup: MomentumWarmup | None = None
@@ -130,20 +135,21 @@ class BatchNormalization(keras.layers.BatchNormalization):
 
     def call(self, inputs, training=None):
         is_training = bool(training) and self.trainable
-        # A symbol, with which an export calls layers, is on no device.
+        # Exports call layers with symbolic tensors, which have no device.
         on_cuda = ON_TORCH and getattr(inputs, "is_cuda", False)
         if on_cuda and len(inputs.shape) == 4:
             return self._by_torch(inputs, is_training)
         if not ON_TENSORFLOW or len(inputs.shape) != 4:
             return self._composed(inputs, training, is_training)
-        # The kernel's statistics are float32, as Keras' are under any policy.
+        # The kernel's statistics are float32, as those of Keras under every policy.
         gamma, beta = (ops.cast(array, "float32") for array in (self.gamma, self.beta))
-        # oneDNN takes bfloat16 as well, quickly where the channels fill its vectors.
+        # oneDNN also computes bfloat16. It is fast if the channels fill its vectors.
         is_half = self.compute_dtype == "bfloat16" and inputs.shape[-1] % 16 == 0
         x = inputs if is_half and runs_on_processors() else ops.cast(inputs, "float32")
         if not is_training:
             mean, variance = (ops.cast(v, "float32") for v in moving_statistics([self]))
-            # Exports, which are of no training, have the version that converters know.
+            # Converters know version 3 of the kernel. So it is used outside training,
+            # as in exports.
             kernel = _kernel(x) if training else tf.raw_ops.FusedBatchNormV3
             with _one_eager_kernel_at_a_time():
                 outputs, *_ = kernel(
@@ -176,12 +182,13 @@ class BatchNormalization(keras.layers.BatchNormalization):
             statistic.assign(before + rate * (value - before))
 
     def _by_torch(self, x, is_training):
-        """By torch's fused kernel, of images `[B, H, W, C]` in any precision."""
+        """Computes with torch's fused kernel, for `[B, H, W, C]` in any precision."""
         gamma, beta, *moving = (
             ops.cast(v, "float32")
             for v in (self.gamma, self.beta, *moving_statistics([self]))
         )
-        # `[B, C, H, W]` as torch wants it, without moving a number: channels last.
+        # torch takes `[B, C, H, W]`. This is a view in the format "channels last": no
+        # number is moved.
         outputs, mean, deviation = torch.native_batch_norm(
             x.permute(0, 3, 1, 2),
             gamma,
@@ -192,7 +199,7 @@ class BatchNormalization(keras.layers.BatchNormalization):
             self.epsilon,
         )
         if is_training:
-            mean = mean.detach()  # and the inverse of the deviation
+            mean = mean.detach()  # `deviation` is the inverse of the standard deviation
             variance = deviation.detach() ** -2 - self.epsilon
             if self.unbiased:
                 variance = variance * _bessel(x)
@@ -200,12 +207,13 @@ class BatchNormalization(keras.layers.BatchNormalization):
         return ops.cast(outputs.permute(0, 2, 3, 1), self.compute_dtype)
 
     def _composed(self, inputs, training, is_training):
-        """Keras' own, with the statistics that this layer's options ask for."""
+        """Runs Keras' batch norm, and then updates the statistics by the options."""
         if not is_training or not (self.unbiased or self.momentum_warmup):
             return super().call(inputs, training=training)
         before = [ops.copy(v) for v in moving_statistics([self])]
         outputs = super().call(inputs, training=training)
-        # Keras has added (1 - momentum) times the mean and variance of the batch.
+        # Keras has updated the statistics with (1 - momentum) times those of the batch.
+        # This recovers the mean and variance of the batch.
         mean, variance = (
             (after - self.momentum * old) / (1.0 - self.momentum)
             for after, old in zip(map(ops.copy, moving_statistics([self])), before)
@@ -219,9 +227,9 @@ class BatchNormalization(keras.layers.BatchNormalization):
 
 
 def _bessel(inputs, replicas=1):
-    """`n / (n - 1)` of the `n` numbers that each channel has on all replicas."""
+    """Returns `n / (n - 1)` for the `n` numbers of each channel on all replicas."""
     sizes = tuple(inputs.shape[:-1])
-    if None not in sizes:  # a number of Python's
+    if None not in sizes:  # a Python number
         n = math.prod(sizes) * replicas
         return n / max(n - 1.0, 1.0)
     n = ops.prod(ops.cast(ops.shape(inputs)[:-1], "float32")) * replicas
@@ -229,13 +237,17 @@ def _bessel(inputs, replicas=1):
 
 
 def _fused(x, gamma, beta, epsilon):
-    """TensorFlow's kernel: the result, and the mean and variance `[C]` of the batch."""
+    """Runs TensorFlow's kernel.
+
+    Returns the result, and the mean and variance `[C]` of the batch.
+    """
     none = _nothing()
     with _one_eager_kernel_at_a_time():
         outputs, mean, variance, _, kept, *_ = _kernel(x)(
             x=x, scale=gamma, offset=beta, mean=none, variance=none, epsilon=epsilon
         )
-    # Keras divides by n, the kernel by n - 1, but for what processors keep for later.
+    # Keras divides the variance by n, the kernel by n - 1. On CPUs, the kernel also
+    # returns the variance over n, which it keeps for the gradient.
     return outputs, mean, kept if runs_on_processors() else variance / _bessel(x)
 
 
@@ -243,33 +255,33 @@ _eager_kernel = threading.Lock()
 
 
 def _one_eager_kernel_at_a_time():
-    """Context for TensorFlow's fused kernel, which two threads may not share.
+    """Context for TensorFlow's fused kernel, which two threads must not share.
 
-    Threads that run a model eagerly get one kernel object for all batch norms of equal
-    attributes. That of TensorFlow 2.20 with oneDNN stores the number of channels in the
-    object, so two threads whose channels differ write beyond their memory, and the
-    process dies. In a graph each layer has a kernel of its own.
+    Threads that run a model eagerly share one kernel object for all batch norms with
+    the same attributes. In TensorFlow 2.20 with oneDNN, the object stores the number of
+    channels. So two threads with different numbers of channels write beyond their
+    memory, and the process crashes. In a graph each layer has its own kernel.
     """
     return _eager_kernel if tf.executing_eagerly() else contextlib.nullcontext()
 
 
 def _kernel(x):
-    # Half precision needs version 3, whose gradient takes eight operations more: zeros.
+    # Half precision needs version 3. Its gradient has eight more operations, for zeros.
     is_half = x.dtype == tf.bfloat16
     return tf.raw_ops.FusedBatchNormV3 if is_half else tf.raw_ops.FusedBatchNorm
 
 
 @functools.cache
 def _nothing():
-    with tf.init_scope():  # one for all graphs
+    with tf.init_scope():  # one constant for all graphs
         return tf.constant([], tf.float32)
 
 
 def _over_replicas(x, gamma, beta, epsilon):
-    """The same with the statistics of all replicas.
+    """Does what `_fused` does, with the statistics of all replicas.
 
-    Keras' own takes the variance as a difference of large numbers, and reduces three
-    times where two are enough.
+    Keras computes the variance as a difference of large numbers, and needs three
+    reductions where two are enough.
     """
     axes, x = list(range(x.shape.rank - 1)), tf.cast(x, tf.float32)
     count = tf.cast(tf.size(x) // tf.size(gamma), tf.float32)

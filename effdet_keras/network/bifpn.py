@@ -1,4 +1,4 @@
-"""BiFPN: weighted fusion (the paper's section 3.3), its cells, and other pyramids."""
+"""BiFPN: weighted fusion (section 3.3 of the paper), its cells, and QuadFPN."""
 
 from __future__ import annotations
 
@@ -27,18 +27,19 @@ from effdet_keras.network.resample import Resample
 class WeightedFusion(ConfiguredLayer):
     """Fuses feature maps of one shape into one, with learned weights.
 
-    With a weight `w_i` for each input (https://arxiv.org/abs/1911.09070,
-    section 3.3; "channel" methods have one for each input and channel):
+    Each input has a weight `w_i` (https://arxiv.org/abs/1911.09070, section 3.3). The
+    "channel" methods have a weight for each input and channel.
 
         fastattn   sum_i(relu(w_i) * input_i) / (sum_i(relu(w_i)) + epsilon)
         attn       sum_i(softmax(w)_i * input_i)
         sum        sum_i(input_i), no weights
 
-    The weights start at one, so a new layer is close to a plain average.
+    The weights start at one, so a new layer is close to a plain average (for "sum", a
+    plain sum).
 
     Args:
         method: one of `effdet_keras.network.config.FUSION_METHODS`.
-        epsilon: above zero, added to the sum of weights.
+        epsilon: float above zero, added to the sum of weights.
 
     Call arguments:
         inputs: list of two or more tensors `[B, H, W, C]` of the same shape.
@@ -69,12 +70,12 @@ class WeightedFusion(ConfiguredLayer):
         require(is_right, rule, input_shape=input_shape)
         if self.method != "sum":
             channels = (input_shape[0][-1],) if "channel" in self.method else ()
-            # One variable an input, since gradients are clipped one by one.
+            # One variable per input, because gradients are clipped one by one.
             self.fusion_weights = [
                 self.add_weight(
                     shape=channels,
                     initializer=quick("ones"),
-                    name=f"WSM_{i}" if i else "WSM",  # as published
+                    name=f"WSM_{i}" if i else "WSM",  # as in published checkpoints
                 )
                 for i in range(len(input_shape))
             ]
@@ -85,8 +86,8 @@ class WeightedFusion(ConfiguredLayer):
         weights = ops.stack([weight.value for weight in self.fusion_weights])
         if self.method.endswith("fastattn"):
             weights = ops.relu(weights)
-            # In float16 epsilon is lost beside a sum near one. It is there for
-            # the case of all weights at zero, where it is not.
+            # In float16, epsilon is lost in a sum near one. It is needed if all weights
+            # are zero, and then it is not lost.
             weights = weights / (ops.sum(weights, axis=0) + self.epsilon)
         else:
             weights = ops.softmax(weights, axis=0)
@@ -100,14 +101,14 @@ class WeightedFusion(ConfiguredLayer):
         return tuple(input_shape[0])
 
 
-# --- BiFPN: the repeated, weighted, two-way feature pyramid of the paper's figure 3.
+# --- BiFPN: the repeated, weighted, bidirectional pyramid of the paper's figure 3.
 
 
 class Node(NamedTuple):
     """A node of a cell: its level, and the indices of its inputs.
 
-    Indices count the cell's inputs first, then its nodes, in order. `weight_method` is
-    None where it is that of the cell.
+    Indices count first the inputs of the cell, and then its nodes, in order. A
+    `weight_method` of None is that of the cell.
     """
 
     level: int
@@ -116,14 +117,15 @@ class Node(NamedTuple):
 
 
 def pyramid_nodes(graph, min_level, max_level):
-    """The `Node`s of one cell, in order; `graph` is one of `PYRAMIDS`.
+    """Returns the `Node`s of one cell, in order. `graph` is one of `PYRAMIDS`.
 
-    The inputs of a node are all features of its own level so far, the oldest first,
-    and then the latest features of the level before it on the way. A BiFPN goes first
-    top-down, then bottom-up (https://arxiv.org/abs/1911.09070, figure 2 d). QuadFPN is
-    a BiFPN, a second one that begins at the finest level, and a node for each level
-    that fuses the last features of both, always with "fastattn"
-    (https://ieeexplore.ieee.org/document/9225379; google/automl's "qufpn").
+    The inputs of a node are all previous features of its own level, the oldest first,
+    and then the latest features of the adjacent level that was visited before it. A
+    BiFPN goes first top-down, then bottom-up (https://arxiv.org/abs/1911.09070,
+    figure 2 d). QuadFPN consists of a BiFPN, a second BiFPN that begins at the finest
+    level, and a node for each level that fuses the last features of both. These nodes
+    always use "fastattn" (https://ieeexplore.ieee.org/document/9225379; "qufpn" of
+    google/automl).
     """
     nodes = []
     levels = range(min_level, max_level + 1)
@@ -138,7 +140,7 @@ def pyramid_nodes(graph, min_level, max_level):
 def _add_there_and_back(levels, min_level, nodes):
     """Adds nodes from the first of `levels` to the last, and back to the first.
 
-    Returns a dict of level to the indices of all that there is of it.
+    Returns a dict from each level to the indices of all of its features.
     """
     members = {level: [level - min_level] for level in levels}
     for way in (levels, levels[::-1]):
@@ -151,16 +153,17 @@ def _add_there_and_back(levels, min_level, nodes):
 
 @keras.saving.register_keras_serializable(package="effdet_keras")
 class BiFPN(ConfiguredLayer):
-    """Bidirectional feature pyramid network: `BiFPNCell`s in a row.
+    """Bidirectional feature pyramid network: a sequence of `BiFPNCell`s.
 
-    https://arxiv.org/abs/1911.09070, section 3. Sub-layers carry the names of
-    the published checkpoints.
+    https://arxiv.org/abs/1911.09070, section 3. Sub-layers have the names of the
+    published checkpoints.
 
     Args:
-        filters: channels of every level.
-        repeats: number of cells.
-        min_level, max_level: the finest and the coarsest level.
-        options: `PyramidOptions` (`effdet_keras.network.layers`).
+        filters: int, the number of channels of every level.
+        repeats: int, the number of cells.
+        min_level, max_level: ints, the finest and the coarsest level.
+        options: `PyramidOptions` (`effdet_keras.network.layers`), or a dict of its
+            fields. None is the defaults.
 
     Call arguments:
         inputs: list of tensors `[B, H_l, W_l, C_l]`, one per level, finest first.
@@ -218,7 +221,7 @@ class BiFPN(ConfiguredLayer):
 
 @keras.saving.register_keras_serializable(package="effdet_keras")
 class BiFPNCell(ConfiguredLayer):
-    """One cell of `BiFPN`, with the same arguments and tensors."""
+    """One cell of `BiFPN`, with the same arguments (without `repeats`) and tensors."""
 
     def __init__(self, filters, min_level=3, max_level=7, options=None, **kwargs):
         super().__init__(**kwargs)
@@ -262,10 +265,17 @@ class BiFPNCell(ConfiguredLayer):
 
 @keras.saving.register_keras_serializable(package="effdet_keras")
 class BiFPNNode(ConfiguredLayer):
-    """One node: resamples its inputs `[B, H_i, W_i, C_i]`, fuses them, and convolves.
+    """One node of a cell: resamples its inputs, fuses them, and convolves the result.
 
-    `edge_names` are those of the inputs' `Resample` layers, `conv_name` that of the
-    convolution. The result is `[B, target height, target width, filters]`.
+    The inputs are a list of tensors `[B, H_i, W_i, C_i]`. The result is
+    `[B, target height, target width, filters]`.
+
+    Args:
+        filters: int, the number of channels of the result.
+        target_size: `(height, width)` of the result.
+        edge_names: strings, the names of the `Resample` layers of the inputs.
+        conv_name: string, the name of the convolution.
+        options: `PyramidOptions`, or a dict of its fields. None is the defaults.
     """
 
     def __init__(

@@ -1,4 +1,4 @@
-"""Assembles the network (normalise, backbone, BiFPN, heads), and copies models."""
+"""Assembles the network (normalization, backbone, BiFPN, heads), and copies models."""
 
 import math
 from typing import Any
@@ -18,19 +18,27 @@ _PRIOR_BIAS = -math.log((1 - 0.01) / 0.01)  # focal loss paper, section 3.3
 
 
 def build_network(config, dtype=None, features=None):
-    """The network of a config, as symbolic input and outputs.
+    """Builds the network of a config, and returns its symbolic input and outputs.
 
-    https://arxiv.org/abs/1911.09070, figure 3. This is the one place that
-    reads the config: every layer takes plain values.
+    https://arxiv.org/abs/1911.09070, figure 3. Only this module reads the config: every
+    layer takes plain values.
 
-    `features` is a layer in the place of all but the last layer of each head. It takes
-    normalised images and returns a list of class features and a list of box features
-    `[B, H_l, W_l, C]`, one per level.
+    Args:
+        config: `EfficientDetConfig`.
+        dtype: dtype policy of the layers. None is Keras' global policy.
+        features: layer that replaces the network up to the last layer of each head, or
+            None. It takes normalized images, and returns a list of class features and a
+            list of box features `[B, H_l, W_l, C]`, one tensor per level.
 
-    Returns `(images, outputs)`: a `keras.Input` `[B, H, W, 3]` of pixels 0-255, and
-    `{"class_logits": [B, N, C], "box_deltas": [B, N, 4]}`, float32; with a
-    segmentation head also `"segmentation_logits": [B, h, w, K]`, of which a place
-    is `2 ** (min_level - 1)` pixels of the input, 4 in the published models.
+    Returns:
+        Tuple `(images, outputs)`. `images` is a `keras.Input` `[B, H, W, 3]` of pixels
+        0-255. `outputs` is a dict of `class_logits` `[B, N, C]` and `box_deltas`
+        `[B, N, 4]`, float32. A segmentation head adds `segmentation_logits`
+        `[B, h, w, K]`, where each output covers a square with sides of
+        `2 ** (min_level - 1)` pixels of the input, 4 in the published models.
+
+    Raises:
+        ValueError: If the config has a segmentation head and `features` is given.
     """
     images = keras.Input((*config.image_size, 3), name="images")
     x = Normalize(
@@ -52,7 +60,7 @@ def build_network(config, dtype=None, features=None):
     repeats = config.head_repeats if features is None else 0
 
     def head(features, outputs_per_anchor, prefix, prior_bias):
-        """Applies a new prediction head to features: a tensor `[B, N, O]`."""
+        """Applies a new prediction head to features. Returns a tensor `[B, N, O]`."""
         return PredictionHead(
             outputs_per_anchor,
             num_anchors=config.num_anchors,
@@ -78,7 +86,7 @@ def build_network(config, dtype=None, features=None):
 
 
 def _segmentation(pyramid, config, dtype):
-    """The logits of a class for each pixel, at half the stride of the finest level."""
+    """Returns the class logits of pixels, at half the stride of the finest level."""
     finest = config.min_level - 1
     (output_size,) = level_sizes(config.image_size, finest, finest)
     from effdet_keras.extras.segmentation_head import SegmentationHead as head
@@ -105,7 +113,7 @@ def _batch_norm(config, momentum=None, epsilon=None):
 
 
 def _pyramid(images, config, dtype):
-    """Normalised images to the levels that both heads read."""
+    """Computes the features of all levels for the heads from normalized images."""
     options = PyramidOptions(
         graph=config.fpn_name,
         weight_method=config.fpn_weight_method,
@@ -136,7 +144,7 @@ def _pyramid(images, config, dtype):
         dtype=dtype,
     )
     features = list(backbone(images))
-    # Levels above the backbone's, each from the one below.
+    # The levels above those of the backbone, each computed from the one below.
     sizes = level_sizes(config.image_size, config.min_level, config.max_level)
     for level in range(_BACKBONE_MAX_LEVEL + 1, config.max_level + 1):
         resample = Resample(
@@ -159,7 +167,7 @@ def _pyramid(images, config, dtype):
 
 
 def check_data_format() -> None:
-    """Raises RuntimeError where Keras' layers would take channels for rows."""
+    """Raises RuntimeError unless Keras' image data format is `channels_last`."""
     if keras.config.image_data_format() != "channels_last":
         raise InvalidStateError(
             "`EfficientDet` computes in `channels_last`, `[B, H, W, C]`, on every "
@@ -169,7 +177,7 @@ def check_data_format() -> None:
 
 
 def check_precision(dtype: Any) -> None:
-    """Raises ValueError for a precision that anchors, losses and averages lack."""
+    """Raises ValueError for a precision that the package does not support."""
     require(
         keras.config.floatx() == "float32",
         "`EfficientDet` needs `keras.config.set_floatx('float32')`, the default. Half "
@@ -188,9 +196,12 @@ def check_precision(dtype: Any) -> None:
 
 
 def copied(model, fields=None, **arguments):
-    """Another `EfficientDet` with the same weights.
+    """Returns a copy of an `EfficientDet` with the same weights.
 
-    `fields` of its config, and `arguments` of it as `get_config` has them, are others.
+    Args:
+        model: `EfficientDet`.
+        fields: dict of fields of its config that differ in the copy, or None.
+        **arguments: arguments of `EfficientDet` that differ, as `get_config` has them.
     """
     config = model.config.replace(**(fields or {})).to_dict()
     config = {**model.get_config(), "config": config, **arguments}

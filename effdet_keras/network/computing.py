@@ -1,9 +1,10 @@
-"""How layers compute while a network is called: in float as they are, unless told.
+"""Functions through which layers compute, so that a network can be quantized.
 
 Layers mark the places at which LiteRT's converter needs a range in an int8 file: the
-results of their operations with `quantized`, activations with `activate`, convolutions
-and batch norms with `convolve` and `normalize`. Without a `quantizer` all of these
-compute just what they wrap; `extras/quantization` rounds.
+results of their operations with `quantized`, activations with `activate` and `gate`,
+convolutions and batch norms with `convolve` and `normalize`. Without a `quantizer`,
+these functions only compute what they wrap. With that of `extras/quantization` they
+also round.
 """
 
 import contextlib
@@ -21,12 +22,15 @@ ON_TORCH = keras.backend.backend() == "torch"
 
 
 class Computing(NamedTuple):
-    """What differs from one call of a network to another.
+    """Settings of one call of a network.
 
-    `repeat` takes `[B, H, W, C]` and `(rows, columns)`, ints, and returns
-    `[B, H * rows, W * columns, C]`, each row and column repeated: the runtime of an
-    export may have no resize, or a slow one. `fold` takes a convolution, `x` and a
-    batch norm, and computes both as one.
+    Attributes:
+        quantizer: the quantizer of `extras/quantization`, or None.
+        repeat: function that takes `[B, H, W, C]` and two ints `(rows, columns)`. It
+            returns `[B, H * rows, W * columns, C]`, with each row and column repeated.
+            It is for exports to runtimes without a resize operation, or a slow one.
+        fold: function that takes a convolution, `x` and a batch norm, and computes both
+            as one operation.
     """
 
     quantizer: Any = None
@@ -34,8 +38,8 @@ class Computing(NamedTuple):
     fold: Callable | None = None
 
 
-# A context variable, since each replica of one model is traced in a thread of its own,
-# with its own quantizer.
+# A context variable, because each replica of a model is traced in its own thread with
+# its own quantizer.
 _PLAIN = Computing()
 _computing = contextvars.ContextVar("computing", default=_PLAIN)
 computing = _computing.get
@@ -43,7 +47,7 @@ computing = _computing.get
 
 @contextlib.contextmanager
 def computing_with(**changes):
-    """Within this context networks compute with other fields of `Computing`."""
+    """Context in which networks compute with other fields of `Computing`."""
     token = _computing.set(computing()._replace(**changes))
     try:
         yield
@@ -52,13 +56,17 @@ def computing_with(**changes):
 
 
 def quantized(layer, place, x, limits=None):
-    """A result within a layer, rounded where the network is quantized."""
+    """Returns a result `x` within a layer, rounded if the network is quantized.
+
+    `place` is the name of the result in the layer. `limits` is its known range
+    `(low, high)`, or None.
+    """
     quantizer = computing().quantizer
     return x if quantizer is None else quantizer.quantized(layer, place, x, limits)
 
 
 def activate(layer, activation, x):
-    """`activation(x)`."""
+    """Returns `activation(x)`, rounded if the network is quantized."""
     quantizer = computing().quantizer
     if quantizer is None:
         return activation(x)
@@ -66,13 +74,13 @@ def activate(layer, activation, x):
 
 
 def gate(layer, x):
-    """`sigmoid(x)`."""
+    """Returns `sigmoid(x)`, rounded if the network is quantized."""
     quantizer = computing().quantizer
     return ops.sigmoid(x) if quantizer is None else quantizer.gate(layer, x)
 
 
 def normalize(batch_norm, x, training):
-    """The batch norm of `x` `[B, H, W, C]`: a part of the convolution before it."""
+    """Returns the batch norm of `x` `[B, H, W, C]`, the result of a convolution."""
 
     def run(training):
         return batch_norm(x, training=training)
@@ -84,7 +92,7 @@ def normalize(batch_norm, x, training):
 
 
 def convolve(conv, x, batch_norm=None, training=False):
-    """`conv(x)`, or the batch norm of it."""
+    """Returns `conv(x)`, or with `batch_norm` the batch norm of it."""
     quantizer, _, fold = computing()
     if batch_norm is not None and fold is not None:
         return fold(conv, x, batch_norm)
@@ -93,7 +101,7 @@ def convolve(conv, x, batch_norm=None, training=False):
 
 
 def _convolved(conv, x):
-    """`conv(x)` by eleven operations of a step's graph less than Keras."""
+    """Returns `conv(x)`, with eleven operations less in a step's graph than Keras."""
     if isinstance(conv, keras.layers.SeparableConv2D):
         kernel, padding = conv.depthwise_kernel, conv.padding
         if ON_TENSORFLOW:
@@ -112,9 +120,10 @@ def _convolved(conv, x):
 
 
 def _conv2d(x, kernel, strides=(1, 1), padding="valid"):
-    """`ops.conv`; on TensorFlow its operation alone, made in half of the time.
+    """Does what `ops.conv` does, on TensorFlow with one operation.
 
-    A step of D0 has 134 of them: 1 to 2 % of the time until the first step.
+    It is created in half of the time. A step of D0 has 134 of them, so this saves 1 to
+    2 % of the time until the first step.
     """
     if not ON_TENSORFLOW:
         return ops.conv(x, kernel, strides, padding)

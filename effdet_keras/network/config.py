@@ -1,4 +1,4 @@
-"""What shapes the network: `EfficientDetConfig`, and the table of published models."""
+"""Configures the network: `EfficientDetConfig`, and the table of published models."""
 
 from __future__ import annotations
 
@@ -34,13 +34,13 @@ DOWNSAMPLINGS = ("max", "bilinear")
 UPSAMPLINGS = ("nearest", "bilinear")
 FUSION_METHODS = ("fastattn", "attn", "sum", "channel_fastattn", "channel_attn")
 ANCHOR_ORDERS = ("scale_first", "aspect_first")
-RESIZE_METHODS = ("half_pixel", "asymmetric")  # the names that ONNX has for them
+RESIZE_METHODS = ("half_pixel", "asymmetric")  # ONNX uses the same names
 _SWISH = ("swish", "silu", "swish_native", "hswish", "hard_swish")
 ACTIVATIONS = _SWISH + ("relu", "relu6", "mish", "srelu")
 HEADS = ("object_detection", "segmentation")
 
-# `backbone_taps` of the Object Detection API: the blocks at the places that P3, P4 and
-# P5 have in B0 (None: there they are the last ones), in deeper backbones as well.
+# `backbone_taps` of the Object Detection API. In all backbones it takes the blocks at
+# the positions of P3, P4 and P5 in B0. In B0 they are the last blocks (None).
 TFOD_TAPS = {
     "efficientnet-b0": None,
     "efficientnet-b1": (6, 14, 21),
@@ -55,69 +55,81 @@ TFOD_TAPS = {
 
 @dataclasses.dataclass(frozen=True)
 class EfficientDetConfig:
-    """Everything that shapes an EfficientDet network, checked when it is made.
+    """All options of an EfficientDet network, checked when the object is created.
 
     The defaults are those of EfficientDet-D0 (https://arxiv.org/abs/1911.09070,
-    table 1). `EfficientDetConfig.from_name` gives the published models, and
-    `config.replace(...)` changes fields of one.
+    table 1). `EfficientDetConfig.from_name` gives the configs of published models.
+    `config.replace(...)` gives a copy with other values for some fields.
 
     Args:
-        name: the model's name.
+        name: string, the model's name.
         backbone: one of `BACKBONES`.
-        backbone_taps: the blocks (`blocks_N`) whose outputs are the backbone's levels,
-            `min_level` to 5; None for the last of each, as in the paper. The Object
-            Detection API takes others in D1-D7: (6, 14, 21) in D1.
-        image_size: int, or `(height, width)` in pixels, of the network's input.
-        num_classes: logits per anchor; there is no background class.
-        heads: some of `HEADS`: "segmentation" adds a class for each pixel.
-        seg_num_classes: classes of pixels of the segmentation head, background
-            included; at most 255.
-        min_level, max_level: pyramid levels; level `l` has stride `2**l`.
-        num_scales: anchor scales per octave.
-        aspect_ratios: width / height of anchors, or pairs `(x factor, y factor)`.
-        anchor_scale: float, anchor side / stride; or a tuple, one per level.
+        backbone_taps: ints, the blocks (`blocks_N`) whose outputs are the backbone's
+            levels, `min_level` to 5. None is the last block of each level, as in the
+            paper. The Object Detection API takes other blocks in D1-D7, such as
+            (6, 14, 21) in D1.
+        image_size: int, or `(height, width)`, the size of the network's input in
+            pixels.
+        num_classes: int, the number of logits per anchor. There is no background class.
+        heads: one or both of `HEADS`. "segmentation" predicts a class for each pixel.
+        seg_num_classes: int, the number of pixel classes of the segmentation head,
+            including background; at most 255.
+        min_level, max_level: ints, the finest and the coarsest pyramid level. Level `l`
+            has stride `2**l`.
+        num_scales: int, the number of anchor scales per octave.
+        aspect_ratios: floats, width / height of anchors; or pairs `(x, y)` of factors
+            on the sides.
+        anchor_scale: float, anchor side / stride; or a tuple, one value per level.
         anchor_order: one of `ANCHOR_ORDERS`, see `generate_anchors`.
         box_scales: four floats above zero, factors on the box codes `(ty, tx, th, tw)`,
-            as the Object Detection API has them; see `box_ops.encode_boxes`.
-        fpn_num_filters: channels of the BiFPN and of the heads.
-        fpn_cell_repeats: BiFPN cells.
-        fpn_name: one of `PYRAMIDS`, the graph of a cell: the paper's BiFPN, or "qufpn",
-            QuadFPN (https://ieeexplore.ieee.org/document/9225379).
+            as in the Object Detection API; see `box_ops.encode_boxes`.
+        fpn_num_filters: int, the number of channels of the BiFPN and of the heads.
+        fpn_cell_repeats: int, the number of BiFPN cells.
+        fpn_name: one of `PYRAMIDS`, the graph of a cell: "bifpn" as in the paper, or
+            "qufpn" for QuadFPN (https://ieeexplore.ieee.org/document/9225379).
         fpn_weight_method: one of `FUSION_METHODS` (section 3.3 of the paper).
-        fpn_downsampling, fpn_upsampling: of `DOWNSAMPLINGS` and `UPSAMPLINGS`, how an
-            edge shrinks and enlarges a level.
-        fpn_padding: one of `PADDINGS`, of the pooling between levels: "same" as
-            TensorFlow pads, or "symmetric", equally on both sides, as PyTorch does.
-        backbone_padding: the same of the backbone's convolutions with a stride.
-        head_repeats: convolutions in each head before the last.
+        fpn_downsampling, fpn_upsampling: one of `DOWNSAMPLINGS` and one of
+            `UPSAMPLINGS`, how an edge shrinks and enlarges a level.
+        fpn_padding: one of `PADDINGS`, the padding of the pooling between levels:
+            "same" as in TensorFlow, or "symmetric", equal on both sides as in PyTorch.
+        backbone_padding: one of `PADDINGS`, the padding of the backbone's convolutions
+            with a stride.
+        head_repeats: int, the number of convolutions in each head before the last.
         activation: one of `ACTIVATIONS`.
-        backbone_activation: the same for the backbone; None for that of the rest. The
-            backbones of the Object Detection API always have "swish".
-        separable_conv: separable or plain convolutions in BiFPN and heads.
-        conv_bn_act_pattern: the order in BiFPN nodes: convolution, batch norm,
-            activation, instead of activation, convolution, batch norm.
-        conv_after_downsample: whether BiFPN edges pool first, then convolve.
-        apply_bn_for_resampling: whether a batch norm follows an edge's convolution.
-        redundant_bias: biases in the convolutions of BiFPN and heads that a batch
-            norm follows, which has an offset of its own.
-        survival_prob: stochastic depth in the heads, above 0 and at most 1; or None.
-        backbone_survival_prob: the same for the backbone's last block.
-        mean_rgb, stddev_rgb: the normalization of pixels 0-255.
-        pad_rgb: the color around an image that does not fill the input; None for
-            `mean_rgb`, which is zero to the network.
-        resize_method: one of `RESIZE_METHODS`, how an image is brought to the size of
-            the input, bilinear without antialiasing. "half_pixel": pixels have their
-            centers at 0.5, sizes are cut down (google/automl). "asymmetric": pixel `i`
-            is at `i * old_size / new_size`, sizes are rounded, half to even (the Object
-            Detection API); not with a segmentation head.
-        batch_norm_momentum, batch_norm_epsilon: as of Keras.
-        backbone_batch_norm_momentum, backbone_batch_norm_epsilon: the same for the
-            backbone; None for those of the rest. timm's backbones have 0.9 and 1e-5.
-        batch_norm_unbiased: whether moving variances take the unbiased variance of a
-            batch, as TensorFlow and torch do, or the plain one, as Keras 3 does.
-        sync_batch_norm: batch statistics over all replicas of TensorFlow.
-        frozen_batch_norm: whether batch norms neither train nor move their
-            statistics: for batches of one or two images.
+        backbone_activation: one of `ACTIVATIONS`, for the backbone. None is that of the
+            rest. The backbones of the Object Detection API always have "swish".
+        separable_conv: bool, whether convolutions in BiFPN and heads are separable.
+        conv_bn_act_pattern: bool, whether BiFPN nodes have the order convolution, batch
+            norm, activation. Otherwise it is activation, convolution, batch norm.
+        conv_after_downsample: bool, whether BiFPN edges pool first and then convolve.
+        apply_bn_for_resampling: bool, whether a batch norm follows an edge's
+            convolution.
+        redundant_bias: bool, whether convolutions of BiFPN and heads have a bias even
+            if a batch norm follows, which has its own offset.
+        survival_prob: float above 0 and at most 1, the survival probability of
+            stochastic depth in the heads; or None.
+        backbone_survival_prob: float, the same for the backbone's last block; earlier
+            blocks survive more often.
+        mean_rgb, stddev_rgb: three floats each, the normalization of pixels 0-255.
+        pad_rgb: three floats, the color around an image that does not fill the input.
+            None is `mean_rgb`, which the network sees as zero.
+        resize_method: one of `RESIZE_METHODS`, how an image is resized to the input.
+            Both are bilinear without antialiasing. "half_pixel" is that of
+            google/automl: centers of pixels are at 0.5, and sizes are rounded down.
+            "asymmetric" is that of the Object Detection API: pixel `i` is at
+            `i * old_size / new_size`, and sizes are rounded, half to even. It does not
+            support a segmentation head.
+        batch_norm_momentum, batch_norm_epsilon: floats, as in
+            `keras.layers.BatchNormalization`.
+        backbone_batch_norm_momentum, backbone_batch_norm_epsilon: floats, the same for
+            the backbone. None is those of the rest. timm's backbones have 0.9 and 1e-5.
+        batch_norm_unbiased: bool, whether moving variances use the unbiased variance of
+            a batch, as in TensorFlow and torch. Otherwise they use the biased variance,
+            as in Keras 3.
+        sync_batch_norm: bool, whether batch statistics are computed over all replicas
+            of TensorFlow.
+        frozen_batch_norm: bool, whether batch norms neither train nor update their
+            statistics, for batches of one or two images.
 
     Raises:
         ValueError: If a field has a value that the network cannot have.
@@ -196,7 +208,7 @@ class EfficientDetConfig:
             **overrides: other values for some of its fields.
 
         Raises:
-            ValueError: If there is no such model or field, or a value cannot be right.
+            ValueError: If there is no such model or field, or a value is wrong.
         """
         if name not in _PUBLISHED:
             raise InvalidValueError(
@@ -212,7 +224,13 @@ class EfficientDetConfig:
         return dataclasses.replace(self, **overrides)
 
     def to_dict(self) -> dict[str, Any]:
-        """All fields as a dict for JSON; `EfficientDetConfig(**it)` undoes it."""
+        """Returns all fields as a dict for JSON.
+
+        Example:
+            >>> config = EfficientDetConfig(num_classes=3)
+            >>> EfficientDetConfig(**config.to_dict()) == config
+            True
+        """
         return dataclasses.asdict(self)
 
     @property
@@ -222,7 +240,7 @@ class EfficientDetConfig:
 
     @property
     def num_levels(self) -> int:
-        """How many pyramid levels there are."""
+        """The number of pyramid levels."""
         return self.max_level - self.min_level + 1
 
     @property
@@ -256,10 +274,10 @@ _CHOICES = {
 
 
 def _rules(c):
-    """Field by field of a config: whether its value is right, and what it must be.
+    """Yields a field of a config, whether its value is right, and what it must be.
 
-    Numbers are in the ranges of their fields. What a layer or `generate_anchors`
-    refuses by itself is not here.
+    The ranges of numbers have been checked before. Rules that a layer or
+    `generate_anchors` checks itself are not here.
     """
     for field, allowed in _CHOICES.items():
         yield field, getattr(c, field) in allowed, f"one of {', '.join(allowed)}"
@@ -282,9 +300,9 @@ def _rules(c):
 
 
 def _without_numpy(value):
-    """Python's numbers, in tuples: lists of JSON, and NumPy's arrays and numbers.
+    """Converts lists of JSON, NumPy arrays and NumPy numbers to tuples and numbers.
 
-    So equal configs are equal, and a file can have them.
+    So equal configs compare equal, and can be written to a file.
     """
     if hasattr(value, "tolist"):  # without importing NumPy, for `--help`
         value = value.tolist()
@@ -294,12 +312,15 @@ def _without_numpy(value):
 
 
 def _repeated(times):
-    """A number as a tuple of so many, anything else as it is."""
+    """Returns a function that repeats a number as a tuple, and keeps other values."""
     return lambda x: (x,) * times if isinstance(x, numbers.Real) else x
 
 
 def _in_order(heads):
-    """Each head once, in the order of `HEADS`; what is no head stays, to be refused."""
+    """Returns each head once, in the order of `HEADS`.
+
+    Wrong values are returned unchanged; `_rules` rejects them.
+    """
     heads = (heads,) if isinstance(heads, str) else heads
     if not isinstance(heads, tuple) or not set(heads) <= set(HEADS):
         return heads
@@ -322,7 +343,7 @@ def _d(index, image_size, filters, cells, repeats, **more):
         "fpn_num_filters": filters,
         "fpn_cell_repeats": cells,
         "head_repeats": repeats,
-        # The reference turns stochastic depth off for B0 alone.
+        # The reference turns stochastic depth off for B0 only.
         "backbone_survival_prob": None if index == 0 else 0.8,
         **more,
     }
@@ -341,25 +362,25 @@ def _lite(index, image_size, filters, cells, repeats, anchor_scale):
     }
 
 
-# timm's backbones, which PyTorch effdet's own models have: symmetric padding, and the
-# batch norms of PyTorch (momentum 0.1 there, of the new value).
+# timm's backbones, which PyTorch effdet's own models use: symmetric padding, and the
+# batch norms of PyTorch (there the momentum is 0.1, the weight of the new value).
 TIMM_BACKBONE = {
     "backbone_padding": "symmetric",
     "backbone_batch_norm_momentum": 0.9,
     "backbone_batch_norm_epsilon": 1e-5,
 }
-# Those of google/automl and Keras Applications.
+# The backbones of google/automl and Keras Applications.
 TF_BACKBONE = {
     "backbone_padding": "same",
     "backbone_batch_norm_momentum": None,
     "backbone_batch_norm_epsilon": None,
 }
-# effdet gives the sides of anchors rounded.
+# effdet rounds the factors on the sides of anchors.
 EFFDET_ANCHORS = {"aspect_ratios": ((1.0, 1.0), (1.4, 0.7), (0.7, 1.4))}
 
 
 def _effdet(index, image_size, filters, cells, repeats, **more):
-    """A model of effdet's own (effdet/config/model_config.py, version 0.4.1)."""
+    """Returns a model of effdet itself (effdet/config/model_config.py, 0.4.1)."""
     return {
         **_d(index, image_size, filters, cells, repeats),
         **TIMM_BACKBONE,
@@ -371,7 +392,7 @@ def _effdet(index, image_size, filters, cells, repeats, **more):
     }
 
 
-# What effdet gives its own D4 and D5 as it gives them to the `tf_` models.
+# effdet's own D4 and D5 have these values, as its `tf_` models have them.
 _TF_PYRAMID = {"fpn_padding": "same", "redundant_bias": True}
 _BILINEAR = {"fpn_downsampling": "bilinear", "fpn_upsampling": "bilinear"}
 _EFFDET_V2 = {**_BILINEAR, "aspect_ratios": (1.0, 2.0, 0.5)}

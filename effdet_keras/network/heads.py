@@ -1,4 +1,4 @@
-"""Class and box heads: levels share the convolutions, not the norms."""
+"""Class and box heads, whose levels share convolutions but not batch norms."""
 
 from __future__ import annotations
 
@@ -17,21 +17,37 @@ from effdet_keras.network.layers import (
 
 @keras.saving.register_keras_serializable(package="effdet_keras")
 class PredictionHead(ConfiguredLayer):
-    """Turns pyramid features `[B, H_l, W_l, C]` into numbers for every anchor.
+    """Predicts numbers for every anchor from the features of a pyramid.
 
     A head has `repeats` blocks of convolution, batch norm and activation, and one more
     convolution at the end (https://arxiv.org/abs/1911.09070, figure 3). All levels
-    share the convolutions; each level has batch norms of its own. Sub-layers carry the
+    share the convolutions. Each level has its own batch norms. Sub-layers have the
     names of the published checkpoints: `{prefix}-0-bn-3`, `{prefix}-predict`.
 
-    `outputs_per_anchor` is the number of classes, or 4 for a box. With a
-    `survival_prob` the convolutions after the first are residual branches with
-    stochastic depth. The last bias starts at `prior_bias`: `-log(99)` lets a
-    sigmoid begin at 0.01 (https://arxiv.org/abs/1708.02002, section 3.3). With
-    `repeats` of 0 all inputs must have the same number of channels.
+    Args:
+        outputs_per_anchor: int, the number of classes, or 4 for a box.
+        num_anchors: int, the number of anchors at each location.
+        filters: int, the number of channels of the blocks.
+        repeats: int, the number of blocks. With 0, all inputs must have the same number
+            of channels.
+        min_level: int, the level of the first input, for the names of batch norms.
+        prefix: string, the beginning of the names of sub-layers.
+        separable_conv: bool, whether convolutions are separable.
+        redundant_bias: bool, whether convolutions have a bias before a batch norm.
+        activation: one of `effdet_keras.network.config.ACTIVATIONS`.
+        survival_prob: float above 0 and at most 1, or None. If it is given, the blocks
+            after the first are residual branches with stochastic depth.
+        prior_bias: float, the initial value of the last bias. With `-log(99)` a sigmoid
+            starts at 0.01 (https://arxiv.org/abs/1708.02002, section 3.3).
+        batch_norm: `BatchNormOptions` (`effdet_keras.network.layers`), or a dict of its
+            fields. None is the defaults.
 
-    The result is `[B, N, outputs_per_anchor]`, float32; `N` counts level, row,
-    column, anchor.
+    Call arguments:
+        inputs: list of tensors `[B, H_l, W_l, C]`, one per level, finest first.
+
+    Returns:
+        Float32 tensor `[B, N, outputs_per_anchor]`. The `N` anchors are ordered by
+        level, row, column and anchor at a location.
     """
 
     def __init__(
@@ -107,7 +123,7 @@ class PredictionHead(ConfiguredLayer):
 
     def build(self, input_shape):
         shape = tuple(input_shape[0])
-        # Flat, by repeat and then level: Keras 3.13 saves no list inside a list.
+        # A flat list, by repeat and then level: Keras 3.13 cannot save nested lists.
         self.bns = [
             self.batch_norm.layer(
                 f"{self.prefix}-{repeat}-bn-{level}", self.dtype_policy
@@ -125,12 +141,12 @@ class PredictionHead(ConfiguredLayer):
 
     def call(self, inputs, training=False):
         levels = [self._predict(x) for x in self.features(inputs, training=training)]
-        # All levels have one range: a file that is int8 has a single array of them.
+        # All levels share a quantization range: in an int8 file they are one array.
         x = quantized(self, "predictions", ops.concatenate(levels, axis=1))
         return ops.cast(x, "float32")
 
     def features(self, inputs, training=False):
-        """What the last convolution sees: list of `[B, H_l, W_l, filters]`."""
+        """Returns the inputs of the last convolution: a list of `[B, H_l, W_l, C]`."""
         return [
             self._level(x, index, training=training) for index, x in enumerate(inputs)
         ]

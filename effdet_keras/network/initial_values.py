@@ -1,8 +1,8 @@
-"""Initial values of weights that JAX need not compile a program for each shape for.
+"""Computes initial values of weights without compiling a JAX program for each shape.
 
-Outside of a compiled function JAX compiles each operation anew for each shape of its
-arguments. A Keras initializer is three of them: D0 has 181 programs, which take most of
-the half minute until it is made.
+Outside a compiled function, JAX compiles each operation again for each shape of its
+arguments. A Keras initializer has three operations. For D0 this makes 181 programs,
+which take most of the half minute until the model is created.
 """
 
 from __future__ import annotations
@@ -20,9 +20,10 @@ _FIRST_LENGTH, _LAST_STEP = 1 << 12, 1 << 20
 
 
 def with_quick_initial_values(layer: Any) -> Any:
-    """A layer, or another object, whose initializers are `QuickInitializer`s on JAX.
+    """Makes the initializers of a layer `QuickInitializer`s on JAX, and returns it.
 
-    To be called before the layer is built; values stay the same.
+    Call it before the layer is built. The initial values stay the same. It also works
+    for other objects with attributes that end in `_initializer`.
     """
     if compiles_each_operation():
         for name, value in list(vars(layer).items()):
@@ -32,7 +33,7 @@ def with_quick_initial_values(layer: Any) -> Any:
 
 
 def quick(initializer: Any) -> Any:
-    """The same initializer, as a `QuickInitializer` where JAX runs."""
+    """Returns the same initializer, on JAX as a `QuickInitializer`."""
     initializer = keras.initializers.get(initializer)
     if not compiles_each_operation() or isinstance(initializer, QuickInitializer):
         return initializer
@@ -41,11 +42,12 @@ def quick(initializer: Any) -> Any:
 
 @keras.saving.register_keras_serializable(package="effdet_keras")
 class QuickInitializer(keras.initializers.Initializer):
-    """The values of another initializer, as a NumPy array that has the same bits.
+    """Computes the values of another initializer, with the same bits.
 
-    Constants are made by NumPy. Random numbers are drawn as a vector of one of a few
-    lengths, whose first numbers are taken: number `i` of JAX depends on the seed and
-    on `i`, and not on how many are drawn. Other initializers run as they are.
+    Constants are created by NumPy. Random numbers are drawn as a vector of one of a few
+    lengths, and its first numbers are used. This is possible because number `i` of JAX
+    depends on the seed and on `i`, and not on how many numbers are drawn. Other
+    initializers run unchanged.
 
     Args:
         initializer: Keras initializer.
@@ -57,7 +59,7 @@ class QuickInitializer(keras.initializers.Initializer):
     def __call__(self, shape: Any, dtype: Any = None) -> Any:
         dtype = keras.backend.standardize_dtype(dtype)
         values = None
-        # Keras spreads an array over several devices while it is drawn.
+        # With a distribution, Keras places an array on several devices as it is drawn.
         if keras.distribution.distribution() is None and dtype == "float32":
             values = _values(self.initializer, tuple(shape))
         if values is None:
@@ -73,15 +75,15 @@ class QuickInitializer(keras.initializers.Initializer):
 
 
 def on_device(values: np.ndarray) -> Any:
-    """A NumPy array as one of JAX, for which Keras' own way compiles a program."""
+    """Converts a NumPy array to JAX. Keras' conversion would compile a program."""
     return jax.device_put(values)
 
 
 def drawn(draw: Any, shape: tuple[int, ...], **arguments: Any) -> np.ndarray:
-    """What a function of `keras.random` draws, float32 of this shape.
+    """Draws random numbers with a function of `keras.random`: float32 of this shape.
 
-    It draws a longer vector: 4,096 numbers, 16 or 256 times as many, or a power of two
-    of more than a million.
+    It draws a longer vector of 4,096 numbers, 16 or 256 times as many, or a power of
+    two of more than a million.
     """
     count, length = math.prod(shape), _FIRST_LENGTH
     while length < count:
@@ -91,7 +93,7 @@ def drawn(draw: Any, shape: tuple[int, ...], **arguments: Any) -> np.ndarray:
 
 
 def _values(initializer, shape):
-    """The values of one of Keras' own initializers; None for any other."""
+    """Returns the values of one of Keras' own initializers; None for any other."""
     kind = keras.initializers
     if type(initializer) is kind.Zeros:
         return np.zeros(shape, "float32")
@@ -109,7 +111,7 @@ def _values(initializer, shape):
 
 
 def _scaled(initializer, shape):
-    """As `keras.initializers.VarianceScaling`, of which others are special cases."""
+    """Computes `keras.initializers.VarianceScaling`, which includes GlorotUniform."""
     if len(shape) < 2 or getattr(initializer, "input_axes", None) is not None:
         return None
     places = math.prod(shape[:-2])

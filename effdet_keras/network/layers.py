@@ -1,4 +1,4 @@
-"""Small layers, what all layers share, and blocks that are recomputed."""
+"""Small layers, base classes and options of all layers, and recomputed blocks."""
 
 from __future__ import annotations
 
@@ -17,9 +17,10 @@ from effdet_keras.network.computing import ON_TENSORFLOW, quantized
 
 
 class ConfiguredLayer(keras.layers.Layer):
-    """A layer that keeps each argument of its constructor, and so knows its config."""
+    """A layer whose config is its constructor's arguments, stored as attributes."""
 
-    recomputes = False  # as a block, in training: `compile(grad_checkpoint=True)`
+    # Whether the block is recomputed in training: `compile(grad_checkpoint=True)`.
+    recomputes = False
 
     def get_config(self):
         arguments = inspect.signature(type(self).__init__).parameters
@@ -31,19 +32,19 @@ class ConfiguredLayer(keras.layers.Layer):
 
 
 class _Options:
-    """Makes a frozen dataclass part of a layer's `get_config`."""
+    """Base class of frozen dataclasses that are part of a layer's `get_config`."""
 
     @classmethod
     def from_value(cls, value):
-        """Options, made from None, from options or from a dict of their fields."""
+        """Returns options from None (the defaults), options, or a dict of fields."""
         return value if isinstance(value, cls) else cls(**(value or {}))
 
 
 @dataclasses.dataclass(frozen=True)
 class BatchNormOptions(_Options):
-    """How the batch norms of a layer behave: fields of `EfficientDetConfig`."""
+    """Options of the batch norms of a layer, from fields of `EfficientDetConfig`."""
 
-    momentum: float = 0.99  # the share of the old moving statistics that is kept
+    momentum: float = 0.99  # the weight of the old moving statistics in an update
     epsilon: float = 1e-3
     synchronized: bool = False
     unbiased: bool = False
@@ -53,7 +54,8 @@ class BatchNormOptions(_Options):
         return BatchNormalization(
             momentum=self.momentum,
             epsilon=self.epsilon,
-            # Keras refuses elsewhere: JAX takes the whole batch, torch has one device.
+            # Keras allows it only on TensorFlow. JAX uses the statistics of the whole
+            # batch anyway, and torch has one device.
             synchronized=self.synchronized and ON_TENSORFLOW,
             unbiased=self.unbiased,
             trainable=not self.frozen,
@@ -64,7 +66,7 @@ class BatchNormOptions(_Options):
 
 @dataclasses.dataclass(frozen=True)
 class PyramidOptions(_Options):
-    """How the nodes of a `BiFPN` are made: `fpn_...` of `EfficientDetConfig`."""
+    """Options of the nodes of a `BiFPN`, from fields of `EfficientDetConfig`."""
 
     graph: str = "bifpn"
     weight_method: str = "fastattn"
@@ -84,12 +86,12 @@ class PyramidOptions(_Options):
         object.__setattr__(self, "batch_norm", batch_norm)
 
 
-# --- The activations that a config can name.
+# --- Activations by name.
 
 
 @keras.saving.register_keras_serializable(package="effdet_keras")
 def swish(x):
-    """`x * sigmoid(x)`."""
+    """Returns `x * sigmoid(x)`."""
     if not ON_TENSORFLOW:
         return keras.activations.silu(x)
 
@@ -103,17 +105,17 @@ def swish(x):
 
 @fused
 def _gradient_of_swish(x, y, upstream):
-    """`upstream` times `sigmoid(x) * (1 + x * (1 - sigmoid(x)))`."""
+    """Returns `upstream * sigmoid(x) * (1 + x * (1 - sigmoid(x)))`."""
     slope = upstream * (1.0 + (x - y))
     return tf.raw_ops.SoftplusGrad(gradients=slope, features=x)
 
 
 @keras.saving.register_keras_serializable(package="effdet_keras")
 def srelu(x):
-    """Smooth ReLU: `x - log(1 + b * x) / b` above zero, else 0.
+    """Returns the smooth ReLU: `x - log(1 + b * x) / b` above zero, otherwise 0.
 
-    In the reference `b` is the fourth power of a variable that starts at 20; here
-    `b` is a constant with that starting value.
+    In the reference, `b` is the fourth power of a variable that starts at 20. Here `b`
+    is a constant with that initial value, 160,000.
     """
     sharpness = 160_000.0
     positive = ops.relu(x)
@@ -121,7 +123,10 @@ def srelu(x):
 
 
 def _mish(x):
-    """`x * tanh(softplus(x))`; Keras' activation takes no symbols, as exports need."""
+    """Returns `x * tanh(softplus(x))`.
+
+    Exports call it with symbolic tensors, which Keras' activation does not accept.
+    """
     return x * ops.tanh(ops.softplus(x))
 
 
@@ -139,16 +144,19 @@ _ACTIVATIONS = {
 
 
 def get_activation(name):
-    """The activation function that a config's `activation` names."""
+    """Returns the activation function of a name in a config."""
     return _ACTIVATIONS[name]
 
 
 @keras.saving.register_keras_serializable(package="effdet_keras")
 class Normalize(ConfiguredLayer):
-    """Pixels 0-255 `[B, H, W, 3]`, minus a mean and over a deviation for each color.
+    """Subtracts a mean from pixels 0-255 `[B, H, W, 3]`, and divides by a deviation.
 
-    It computes in float32 under every policy, since float16 cannot tell pixels
-    above 128 from their neighbours after the division.
+    It computes in float32 under every dtype policy, because in float16 pixels above 128
+    could not be told from their neighbors after the division.
+
+    Args:
+        mean, stddev: three floats each, one per color.
     """
 
     def __init__(self, mean, stddev, **kwargs):
@@ -175,11 +183,18 @@ class Normalize(ConfiguredLayer):
 
 @keras.saving.register_keras_serializable(package="effdet_keras")
 class DropPath(ConfiguredLayer):
-    """Drops whole samples of a branch in training and scales the others up.
+    """Drops whole samples of a branch in training, and scales up the others.
 
-    Stochastic depth (https://arxiv.org/abs/1603.09382): each sample survives
-    with probability `p`, independently of the others, and is then divided by `p`, so
+    This is stochastic depth (https://arxiv.org/abs/1603.09382). Each sample survives
+    with probability `p`, independently of the others. Survivors are divided by `p`, so
     that the mean stays the same.
+
+    Args:
+        survival_prob: float above 0 and at most 1, `p`.
+        seed: int, or None for a random seed.
+
+    Raises:
+        ValueError: If `survival_prob` is out of its range.
     """
 
     def __init__(self, survival_prob=0.8, seed=None, **kwargs):
@@ -204,13 +219,14 @@ class DropPath(ConfiguredLayer):
         return input_shape
 
 
-# --- Recomputing blocks in the backward pass, in the place of keeping their insides.
+# --- Gradient checkpointing: blocks that are recomputed in the backward pass.
 
 
 def call_block(block, inputs, training):
-    """Calls a built block with a tensor, or a list of them; kept or recomputed.
+    """Calls a built block with a tensor or a list of tensors.
 
-    https://arxiv.org/abs/1604.06174, section 3.
+    If the block `recomputes`, in training its intermediate results are not stored, but
+    recomputed in the backward pass (https://arxiv.org/abs/1604.06174, section 3).
     """
     if not (block.recomputes and training):
         return block(inputs, training=training)
@@ -219,8 +235,8 @@ def call_block(block, inputs, training):
     others = [*block.non_trainable_variables, *more_others]
     is_list = isinstance(inputs, (list, tuple))
     tensors = list(inputs) if is_list else [inputs]
-    # Statistics and random states go in and come out as values. So the second time
-    # draws the same random numbers, and statistics move once.
+    # Statistics and random states are passed in and out as values. So the second
+    # computation draws the same random numbers, and statistics are updated once.
     states = [ops.copy(v.value) for v in others]
 
     def run(*values):
@@ -228,7 +244,7 @@ def call_block(block, inputs, training):
         weights = values[len(tensors) :]
         mapping = zip([*trainable, *others], [*weights, *states], strict=True)
         with keras.StatelessScope(list(mapping)) as scope:
-            outputs = block(inputs, training=True)  # casts weights, as `call` does not
+            outputs = block(inputs, training=True)  # `__call__` casts the weights
         return outputs, [scope.get_current_value(v) for v in others]
 
     outputs, moved = keras.remat(run)(*tensors, *[v.value for v in trainable])

@@ -1,4 +1,4 @@
-"""MBConv and fused MBConv, the blocks of EfficientNet, and how windows are padded."""
+"""MBConv and fused MBConv, the blocks of EfficientNet, with their padding."""
 
 from __future__ import annotations
 
@@ -28,28 +28,30 @@ from effdet_keras.network.layers import (
 
 
 def rows_to_add(padding, kernel_size, stride):
-    """How many rows of zeros a "valid" convolution needs on each side; 0 for "same".
+    """Returns the number of zero rows to add on each side before a convolution.
 
-    TensorFlow's "same" puts the odd row behind an image; PyTorch's models pad both
-    sides alike. With an odd kernel the two differ only where there is a stride.
+    With "symmetric" padding and a stride, the convolution is then "valid". Otherwise
+    the number is 0 and the convolution pads itself. TensorFlow's "same" puts an odd row
+    after the image, and PyTorch's models pad both sides equally. With an odd kernel the
+    two differ only if there is a stride.
     """
     symmetric = padding == "symmetric" and stride > 1
     return (kernel_size - 1) // 2 if symmetric else 0
 
 
 def pad_with_zeros(x, rows):
-    """`[B, H, W, C]` with `rows` rows and columns of zeros on each side."""
+    """Pads `[B, H, W, C]` with `rows` rows and columns of zeros on each side."""
     return ops.pad(x, [[0, 0], [rows, rows], [rows, rows], [0, 0]]) if rows else x
 
 
 def strided(shape, stride, filters):
-    """The shape of a convolution's result, for that of its input, however padded."""
+    """Returns the shape of a strided convolution's result, for both paddings."""
     sides = (None if n is None else -(-n // stride) for n in shape[1:3])
     return (shape[0], *sides, filters)
 
 
 def conv_initializer():
-    """EfficientNet's: normal with std `sqrt(2 / (kh * kw * filters))`."""
+    """Returns EfficientNet's normal initializer, std `sqrt(2 / (kh * kw * filters))`."""
     return keras.initializers.VarianceScaling(2.0, "fan_out", "untruncated_normal")
 
 
@@ -57,8 +59,8 @@ def conv_initializer():
 class DepthwiseInitializer(keras.initializers.Initializer):
     """Normal with std `sqrt(2 / (kh * kw))` for kernels `[kh, kw, channels, 1]`.
 
-    Each output of a depthwise convolution sees one channel, which
-    `VarianceScaling` does not know.
+    `VarianceScaling` does not take into account that each output of a depthwise
+    convolution depends on one channel only.
     """
 
     def __init__(self, seed=None):
@@ -79,11 +81,12 @@ _QUICK = 3  # the widest kernel whose gradient oneDNN computes at full speed
 
 
 class DepthwiseConv2D(keras.layers.DepthwiseConv2D):
-    """Keras' own, with quicker gradients on processors (docs/speed.md).
+    """`keras.layers.DepthwiseConv2D` with faster gradients on CPUs (docs/speed.md).
 
-    oneDNN takes seven times as long for the gradient of a kernel of 5x5 as for that of
-    5x3. So it is joined of pieces that are narrow enough. The gradient of the input
-    under a stride takes five to forty times as long in bfloat16 as in float32.
+    oneDNN takes seven times as long for the gradient of a 5x5 kernel as for that of a
+    5x3 kernel. So the gradient is computed in pieces of at most 3 columns. With a
+    stride, the gradient of the input takes five to forty times as long in bfloat16 as
+    in float32, so it is computed in float32.
     """
 
     def call(self, inputs):
@@ -117,7 +120,7 @@ class DepthwiseConv2D(keras.layers.DepthwiseConv2D):
 
 
 def _gradient_of_kernel(x, upstream, shape, strides):
-    """The gradient of a depthwise kernel `[kh, kw, channels, 1]`, in narrow pieces."""
+    """Computes the gradient of a depthwise kernel `[kh, kw, channels, 1]` in pieces."""
     sides = zip(upstream.shape[1:3], strides[1:3], shape[:2], x.shape[1:3])
     added = [max((n - 1) * stride + k - side, 0) for n, stride, k, side in sides]
     x = tf.pad(x, [[0, 0], *([n // 2, n - n // 2] for n in added), [0, 0]])
@@ -139,10 +142,15 @@ def _gradient_of_kernel(x, upstream, shape, strides):
 
 @keras.saving.register_keras_serializable(package="effdet_keras")
 class SqueezeExcite(ConfiguredLayer):
-    """Weighs the channels of `[B, H, W, C]` by what the whole image shows.
+    """Multiplies each channel of `[B, H, W, C]` by a gate from the whole image.
 
-    It takes the mean over the image, then two 1x1 convolutions and a sigmoid per
-    channel (https://arxiv.org/abs/1709.01507, section 3).
+    The gate is the mean over the image, followed by two 1x1 convolutions and a sigmoid
+    per channel (https://arxiv.org/abs/1709.01507, section 3).
+
+    Args:
+        reduced_filters: int, the number of channels between the two convolutions.
+        activation: one of `effdet_keras.network.config.ACTIVATIONS`, after the first
+            convolution.
     """
 
     def __init__(self, reduced_filters, activation="swish", **kwargs):
@@ -180,10 +188,13 @@ class SqueezeExcite(ConfiguredLayer):
 
 
 class _Bottleneck(ConfiguredLayer):
-    """What both blocks have: convolutions, norms, and the input added to the result."""
+    """Base class of both blocks: convolutions, batch norms and the residual."""
 
     def _built(self, name, norm_index, shape, filters, kernel_size=1, stride=1):
-        """A convolution (depthwise without `filters`), its norm, and their shape."""
+        """Returns a built convolution, its batch norm, and the shape of their result.
+
+        The convolution is depthwise if `filters` is None.
+        """
         options = {
             "kernel_size": kernel_size,
             "strides": stride,
@@ -203,7 +214,7 @@ class _Bottleneck(ConfiguredLayer):
         norm = "tpu_batch_normalization" + (f"_{norm_index}" if norm_index else "")
         bn = self.batch_norm.layer(norm, self.dtype_policy)
         with_quick_initial_values(conv)
-        # Of the padded sizes: those of `shape` may be below the kernel's.
+        # Built without sizes: without padding they may be smaller than the kernel.
         conv.build((shape[0], None, None, shape[-1]))
         shape = strided(shape, stride, filters or shape[-1])
         bn.build(shape)
@@ -231,20 +242,22 @@ class _Bottleneck(ConfiguredLayer):
 class MBConv(_Bottleneck):
     """Inverted bottleneck: expand, depthwise convolution, squeeze-excite, project.
 
-    EfficientNet's block (https://arxiv.org/abs/1905.11946, section 4). If
-    neither size nor channels change, the input is added to the result, which may be
-    dropped by stochastic depth. Sub-layers carry the names of the published
-    checkpoints.
+    This is EfficientNet's block (https://arxiv.org/abs/1905.11946, section 4). If
+    neither size nor channels change, the input is added to the result, which stochastic
+    depth may drop before. Sub-layers have the names of the published checkpoints.
 
     Args:
-        filters: channels of the result.
-        kernel_size, stride: the depthwise convolution's.
-        expand_ratio: channels inside the block / input channels.
-        se_ratio: squeeze-excite channels / input channels; None for no such.
-        activation: see `effdet_keras.network.config.ACTIVATIONS`.
-        survival_prob: of the residual branch.
+        filters: int, the number of channels of the result.
+        kernel_size, stride: ints, of the depthwise convolution.
+        expand_ratio: int, channels inside the block / input channels.
+        se_ratio: float, squeeze-excite channels / input channels. None for no
+            squeeze-excite.
+        activation: one of `effdet_keras.network.config.ACTIVATIONS`.
+        survival_prob: float above 0 and at most 1, the survival probability of the
+            residual branch; or None.
         padding: "same" or "symmetric", of the depthwise convolution.
-        batch_norm: `BatchNormOptions` (`effdet_keras.network.layers`).
+        batch_norm: `BatchNormOptions` (`effdet_keras.network.layers`), or a dict of its
+            fields. None is the defaults.
 
     Call arguments:
         inputs: tensor `[B, H, W, C]`.
@@ -322,12 +335,19 @@ class MBConv(_Bottleneck):
 
 @keras.saving.register_keras_serializable(package="effdet_keras")
 class FusedMBConv(_Bottleneck):
-    """Bottleneck whose expansion is itself the convolution over space.
+    """Bottleneck whose expansion is the spatial convolution.
 
-    EfficientNetV2's early block (https://arxiv.org/abs/2104.00298, figure 2) has one
-    convolution in the place of `MBConv`'s expansion and depthwise convolution, and a
-    1x1 projection. Without an expansion, EfficientNetV2 has no projection either
-    (`project=False`): the block is one convolution with its activation.
+    This is EfficientNetV2's block of early stages (https://arxiv.org/abs/2104.00298,
+    figure 2). One convolution replaces the expansion and the depthwise convolution of
+    `MBConv`; a 1x1 projection follows. A block without an expansion has no projection
+    in EfficientNetV2 either (`project=False`): it is one convolution with its
+    activation.
+
+    Args:
+        project: bool, whether there is a projection. Without it, the convolution has
+            `filters` channels.
+        filters, kernel_size, stride, expand_ratio, activation, survival_prob, padding,
+            batch_norm: as in `MBConv`, for the spatial convolution.
     """
 
     def __init__(

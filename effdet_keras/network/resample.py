@@ -13,14 +13,22 @@ from effdet_keras.network.layers import ConfiguredLayer, PyramidOptions
 
 @keras.saving.register_keras_serializable(package="effdet_keras")
 class Resample(ConfiguredLayer):
-    """Resamples `[B, H, W, C]` to `target_size` and `filters` channels.
+    """Resamples `[B, H, W, C]` to another level's size and number of channels.
 
-    Where the channels differ it applies a 1x1 convolution with a batch norm; then
-    max pooling to a smaller size, or nearest-neighbor repetition to a larger one
-    (https://arxiv.org/abs/1911.09070, section 3.3, "Resize"). Sizes need not
-    halve exactly: pooling takes a window of `stride + 1` with
-    `stride = (size - 1) // target + 1`, up-sampling row `i * size // target`.
-    Bilinear interpolation has half-pixel centers and does not smooth.
+    If the number of channels differs, it applies a 1x1 convolution with a batch norm.
+    Then it applies max pooling to a smaller size, or nearest-neighbor repetition to a
+    larger one (https://arxiv.org/abs/1911.09070, section 3.3, "Resize").
+
+    The size need not be halved exactly. Pooling has a window of `stride + 1` with
+    `stride = (size - 1) // target + 1`. Row `i` of an upsampled map is row
+    `i * size // target` of the input. With the option "bilinear", interpolation has
+    half-pixel centers and no antialiasing.
+
+    Args:
+        filters: int, the number of channels of the result.
+        target_size: `(height, width)` of the result.
+        options: `PyramidOptions` (`effdet_keras.network.layers`), or a dict of its
+            fields. None is the defaults.
     """
 
     def __init__(self, filters, target_size, options=None, **kwargs):
@@ -70,8 +78,8 @@ class Resample(ConfiguredLayer):
         if self.options.downsampling == "bilinear":
             return self._interpolate(x)
         if self.options.padding == "symmetric":
-            # To repeat the edge is what padding with minus infinity is, and brings no
-            # infinity into a quantized model. A side of one row has a stride of 1.
+            # Repeating the edge has the effect of padding with minus infinity, without
+            # an infinity in a quantized model. A side of one row has a stride of 1.
             if self._strides[0] > 1:
                 x = ops.concatenate([x[:, :1], x, x[:, -1:]], axis=1)
             if self._strides[1] > 1:
@@ -94,7 +102,7 @@ class Resample(ConfiguredLayer):
             height, width = self.target_size
             return repeat(x, tuple(times))[:, :height, :width]
         if all(t % n == 0 for n, t in zip(size, self.target_size)):
-            # The same rows as below; its gradient is five times faster.
+            # Gives the same rows as below, with a gradient that is five times faster.
             resize = _repeated_in_training if training else _repeated
             return resize(x, self.target_size)
         for axis, target in zip((1, 2), self.target_size):
@@ -128,8 +136,12 @@ def _repeated(x, target_size):
 
 
 def _repeated_in_training(x, target_size):
-    """The same, with a gradient that XLA can compile on TensorFlow as well."""
-    # As fast without XLA; sums over reshaped arrays take three to ten times as long.
+    """Does what `_repeated` does, with a gradient that XLA can compile.
+
+    On TensorFlow, XLA cannot compile the gradient of `_repeated`.
+    """
+    # Average pooling is as fast without XLA. Sums over reshaped arrays would take three
+    # to ten times as long.
     times = tuple(t // n for t, n in zip(target_size, x.shape[1:3]))
 
     @ops.custom_gradient
@@ -147,7 +159,7 @@ def _repeated_in_training(x, target_size):
 
 
 def _is_cut_repetition(size, target_size):
-    """Whether repeating each row, and cutting the end off, gives the rows wanted."""
+    """Returns whether repeating rows, and cutting off the end, gives the right rows."""
     return all(
         row * n // t == row // -(-t // n)
         for n, t in zip(size, target_size)

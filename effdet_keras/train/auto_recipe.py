@@ -1,6 +1,6 @@
-"""`compile(recipe="auto")`: how to train on the data at hand, and why.
+"""Chooses a recipe for the data, for `compile(recipe="auto")`, with reasons.
 
-The numbers behind each choice are in benchmarks/RESULTS.md.
+The measurements behind each choice are in benchmarks/RESULTS.md.
 """
 
 from __future__ import annotations
@@ -16,42 +16,42 @@ from effdet_keras.train.losses import DetectionLoss
 from effdet_keras.train.matching import ATSSMatching
 from effdet_keras.train.recipe import REFERENCE
 
-STEPS = 1_400  # of a training whose number of epochs is not given
-LONG = 100_000  # steps: from here on a training is the reference's
+STEPS = 1_400  # the length of a training if the number of epochs is not given
+LONG = 100_000  # steps: a training of at least this length uses the reference recipe
 
-# Epochs, and the share of mosaics among the examples of a training of so many.
+# A number of epochs, and the fraction of mosaics in a training of that many epochs.
 _MOSAIC_OF_FEW = (20, 0.0)
 _MOSAIC_OF_MANY = (60, 0.5)
 
 BOX_LOSS = DetectionLoss(iou_loss_type="ciou", iou_loss_weight=4.0)
 
-SHORT = 500  # steps: in fewer a pretrained backbone is left as it is
-_FULL_RATE = 3_000  # steps: the rate of longer trainings falls
-# What was loaded, see `EfficientDet.pretrained`.
+SHORT = 500  # steps: a shorter training freezes a pretrained backbone
+_FULL_RATE = 3_000  # steps: longer trainings have a lower learning rate
+# The kinds of loaded weights, see `EfficientDet.pretrained`.
 _BACKBONE, _DETECTOR = "backbone", "detector"
 _OTHER_CLASSES = "detector of other classes"
-# A pretrained backbone that trains moves slower than what is new, and keeps its first
-# blocks and the statistics of its batch norms: else it forgets what it knew.
+# A pretrained backbone has a lower learning rate than new layers. Its first blocks and
+# the statistics of its batch norms are frozen. Otherwise it forgets what it learned.
 _SLOW_BACKBONE = {"^efficientnet": 0.2}
 
 
 class TrainingFacts(NamedTuple):
-    """What is known of the data and the model when a training begins."""
+    """Facts about the data and the model at the beginning of a training."""
 
     num_images: int
     batch_size: int
     steps: int
     pretrained: str | None = None  # see `EfficientDet.pretrained`
-    # What `fit` chose itself of "scale_jitter", "augment", "batch_size" and "epochs".
+    # Those of "scale_jitter", "augment", "batch_size" and "epochs" that `fit` chose.
     auto_fields: tuple[str, ...] = ()
     backbone: str = "efficientnet-b0"
-    backbone_trains: bool | None = None  # None: as the recipe wants it
-    epochs: int | None = None  # of `fit`, where `steps_per_epoch` says how long one is
-    trains_new_classes: bool = False  # alone: see `train/new_classes.py`
+    backbone_trains: bool | None = None  # None: the recipe decides
+    epochs: int | None = None  # the epochs to train; None if not known
+    trains_new_classes: bool = False  # only new classes: see `train/new_classes.py`
 
 
 class AutoChoice(NamedTuple):
-    """The value that was chosen for a field of the recipe, and why."""
+    """The value that was chosen for a field of the recipe, and the reason."""
 
     field: str
     value: object
@@ -63,9 +63,11 @@ _IOU_LOSS = AutoChoice("loss", BOX_LOSS, "IoU loss on boxes, the measure of AP")
 
 
 def choose(facts: TrainingFacts) -> list[AutoChoice]:
-    """How to train; nothing for a long training: the reference's recipe.
+    """Returns the choices for a training.
 
-    Below `LONG` steps it is one recipe for all, whose rate falls with their number.
+    A training of at least `LONG` steps has no choices: it uses the reference recipe.
+    All shorter trainings use one recipe. Its learning rate depends on the number of
+    steps, the batch size and the loaded weights.
     """
     if facts.steps >= LONG:
         return []
@@ -75,7 +77,7 @@ def choose(facts: TrainingFacts) -> list[AutoChoice]:
     choices = _optimization(facts, trains)
     choices.append(_ATSS)
     if facts.trains_new_classes:
-        return choices  # boxes do not learn with them
+        return choices  # the boxes do not train
     choices.append(_IOU_LOSS)
     if facts.pretrained in (_BACKBONE, _OTHER_CLASSES):
         choices += _pretrained_backbone(facts, trains)
@@ -83,7 +85,7 @@ def choose(facts: TrainingFacts) -> list[AutoChoice]:
 
 
 def _optimization(facts, backbone_trains):
-    """Optimizer, schedule, statistics and averages."""
+    """Returns the choices of optimizer, schedule, batch norm, averages and clipping."""
     rate, start = _LEARNING_RATE[facts.pretrained], _STARTS[facts.pretrained]
     if facts.trains_new_classes:
         rate, start = _RATE_OF_NEW_CLASSES, "only the outputs of new classes train"
@@ -119,7 +121,7 @@ def _optimization(facts, backbone_trains):
 
 
 def _pretrained_backbone(facts, trains):
-    """What keeps a pretrained backbone from forgetting."""
+    """Returns the choices that keep a pretrained backbone from forgetting."""
     may_freeze = facts.backbone_trains is None
     if not trains:
         reason = "the backbone is pretrained, and the training short"
@@ -142,15 +144,18 @@ def _pretrained_backbone(facts, trains):
 
 
 def _first_blocks(backbone):
-    """An expression for its stem, its blocks up to level 3, and all batch norms."""
+    """Returns a regular expression for weights of a backbone to freeze.
+
+    They are those of its stem, its blocks up to level 3, and all of its batch norms.
+    """
     last, *_ = feature_block_indices(backbone, min_level=3)
     blocks = "|".join(map(str, range(last + 1)))
     return rf"efficientnet.*(/stem/|/blocks_({blocks})/|batch_norm)"
 
 
 _LEARNING_RATE = {None: 4e-3, _BACKBONE: 5e-3, _OTHER_CLASSES: 5e-3, _DETECTOR: 1e-3}
-_RATE_OF_OTHER_CLASSES = 1e-2  # of a detector whose backbone does not train
-_RATE_OF_NEW_CLASSES = 1e-2  # of one layer
+_RATE_OF_OTHER_CLASSES = 1e-2  # for a detector whose backbone does not train
+_RATE_OF_NEW_CLASSES = 1e-2  # for the one layer that trains
 _STARTS = {
     None: "all weights are new",
     _BACKBONE: "BiFPN and heads are new",
@@ -160,7 +165,17 @@ _STARTS = {
 
 
 def augmentation(num_images: int, batch_size: int, epochs: int) -> Augmentation | None:
-    """Mosaics, where each image is seen so often that it would be learned by heart."""
+    """Returns mosaics for a training that sees each image often, or None.
+
+    They keep the model from memorizing the images. There are none up to 20 passes over
+    the data, and none in a training of at least `LONG` steps. From 20 to 60 passes
+    their fraction grows linearly from 0 to 0.5, where it stays.
+
+    Args:
+        num_images: int, the number of training images.
+        batch_size: int.
+        epochs: int, the number of passes over the data.
+    """
     (few, none), (many, most) = _MOSAIC_OF_FEW, _MOSAIC_OF_MANY
     if epochs <= few or epochs * _steps_of_epoch(num_images, batch_size) >= LONG:
         return None
@@ -171,7 +186,7 @@ def augmentation(num_images: int, batch_size: int, epochs: int) -> Augmentation 
 def num_epochs(
     num_images: int, batch_size: int, steps_per_epoch: int | None = None
 ) -> int:
-    """Epochs of a training whose length is not given."""
+    """Returns the number of epochs for a training whose length is not given."""
     steps = steps_per_epoch or _steps_of_epoch(num_images, batch_size)
     return max(1, math.ceil(STEPS / steps))
 
@@ -179,7 +194,10 @@ def num_epochs(
 def passes_over_data(
     num_images: int, batch_size: int, *, epochs: int, steps_per_epoch: int | None
 ) -> int:
-    """How often a training sees each image: `epochs`, unless those have own lengths."""
+    """Returns how often a training sees each image.
+
+    It is `epochs`, unless `steps_per_epoch` sets the length of an epoch.
+    """
     if steps_per_epoch is None:
         return epochs
     return max(1, epochs * steps_per_epoch // _steps_of_epoch(num_images, batch_size))
@@ -192,7 +210,7 @@ def _steps_of_epoch(num_images, batch_size):
 def describe(
     choices: list[AutoChoice], facts: TrainingFacts, given_fields: list[str]
 ) -> str:
-    """The choices as a block of text for people."""
+    """Returns the choices as a block of text for users."""
     title = (
         f'Recipe "auto" for {facts.num_images:,} images, {facts.steps:,} steps of '
         f"{facts.batch_size}"
@@ -202,7 +220,7 @@ def describe(
     compile_rows = [(f"{c.field}={c.value!r}", c.reason) for c in choices]
     images = facts.num_images, facts.batch_size
     augment = augmentation(*images, facts.steps // _steps_of_epoch(*images))
-    auto_fields = {  # of `fit` itself, which makes the batches
+    auto_fields = {  # arguments that `fit` chooses, because it makes the batches
         "scale_jitter": (
             scale_jitter(facts.num_images),
             "objects keep about their size; of `batches`",

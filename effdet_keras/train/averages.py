@@ -1,4 +1,4 @@
-"""Moving averages of the weights: kept beside them, and swapped with them."""
+"""Keeps moving averages of the weights, and swaps them with the weights."""
 
 from __future__ import annotations
 
@@ -23,14 +23,16 @@ from effdet_keras.errors import (
 from effdet_keras.network.computing import ON_TENSORFLOW
 from effdet_keras.train.optimizers import assign_sub_scaled
 
-AVERAGE, TRAINING = "average:", "training:"  # in files, before the path of a variable
+# In files, prefixes of the path of a variable: the averages, or the raw weights.
+AVERAGE, TRAINING = "average:", "training:"
 
 
 def placed_like(variable, value):
-    """A value where its variable is, without asking the other processes.
+    """Returns a value placed on the devices of a variable, without communication.
 
-    JAX spreads a variable over the devices of several processes, and Keras' assignment
-    has all of them compare numbers: one that has failed would let the others wait.
+    JAX distributes a variable over the devices of several processes. For an assignment,
+    Keras makes all processes compare their numbers: if one has failed, the others would
+    wait for it.
     """
     sharding = getattr(variable.value, "sharding", None)
     if sharding is None or sharding.is_fully_addressable:
@@ -43,42 +45,59 @@ def placed_like(variable, value):
 
 
 class WeightAverages:
-    """Moving averages of a list of variables, which can take their place.
+    """Exponential moving averages of variables, which can be swapped into them.
 
     After step `k` (0-based) every average `a` of a variable `w` becomes
 
         a = a - (a - w) * (1 - d)    d = min(decay, (1 + k) / (10 + k))
 
-    so that early on, when the weights move fast, the average is short. This is the
-    moving average of the reference (tf2/train.py, by TensorFlow Addons).
+    So the average covers few steps early on, when the weights move fast. This is the
+    moving average of the reference (tf2/train.py, with TensorFlow Addons).
 
-    `fit` leaves the averages in the variables when it ends, and begins with `swap_out`,
-    which puts every value back, bit by bit, also after an interruption in the middle of
-    a swap. A variable that was given another value meanwhile keeps it, and so does its
-    average. When weights are loaded, call `reset`. `update` alone runs inside a
-    compiled step.
+    When `fit` ends, it leaves the averages in the variables. When it begins, it calls
+    `swap_out`, which restores every raw weight bit for bit, also after an interruption
+    in the middle of a swap. If a variable was assigned another value in between, both
+    the variable and its average keep that value. When weights are loaded, call `reset`.
+    Only `update` runs inside a compiled step.
+
+    Args:
+        variables: list of float32 or float64 `keras.Variable`.
+        decay: float in [0, 1).
+
+    Raises:
+        ValueError: If `decay` is out of its range, or a variable has another dtype.
+
+    Example:
+        >>> weight = keras.Variable([0.0])
+        >>> averages = WeightAverages([weight], decay=0.9)
+        >>> _ = weight.assign([1.0])
+        >>> averages.update(0)  # d = 0.1
+        >>> averages.swap_in()
+        >>> ops.convert_to_numpy(weight)
+        array([0.9], dtype=float32)
     """
 
     def __init__(self, variables, decay=0.9998):
         check_number("decay", decay, "[0, 1)")
         self.decay = decay
         self.sources = list(variables)
-        # One array for all of a shape: a step has 700, and each operation its price.
+        # Averages of one shape share an array: a step has 700 of them, and each
+        # operation has a cost.
         groups = collections.defaultdict(list)
         for place, variable in enumerate(self.sources):
             groups[tuple(variable.shape), variable.dtype].append(place)
         self._groups = list(groups.values())
         self.variables = [_averages_of(self._of(group)) for group in self._groups]
         self._is_swapped = False
-        # While swapped: a checksum of what each variable was given, or None where
-        # that is not known.
+        # While swapped: a checksum of the average in each variable, or None if it is
+        # not known.
         self._given = None
-        # During an exchange: the values before the swap, to go back to.
+        # During an exchange: the values before it, which can be restored.
         self._before = None
 
     @property
     def values(self):
-        """The averages, or while swapped the variables' own values, as arrays."""
+        """The averages as arrays; while swapped, the raw weights."""
         found = {}
         for group, rows in zip(self._groups, _values(self.variables)):
             found.update(zip(group, rows))
@@ -91,7 +110,10 @@ class WeightAverages:
 
     @property
     def state(self):
-        """What it is in the middle of, besides values: it can be set again."""
+        """The state of the exchange, which can be set again.
+
+        It does not contain the values of the averages.
+        """
         return self._is_swapped, self._given, self._before
 
     @state.setter
@@ -99,13 +121,17 @@ class WeightAverages:
         self._is_swapped, self._given, self._before = state
 
     def update(self, step, has_moved=None, new_values=()):
-        """Moves every average towards its variable, behind the 0-based `step`.
+        """Moves every average towards its variable, after a step.
 
         Args:
-            step: int scalar.
-            has_moved: bool scalar; where it is False, no average moves.
-            new_values: pairs of a variable and its value, as a tensor. These are not
-                read again: 216 operations of D0's step, 2 % of its graph.
+            step: int scalar, the 0-based step.
+            has_moved: bool scalar or None. If it is False, no average moves.
+            new_values: pairs of a variable and its value as a tensor. These variables
+                are not read again, which saves 216 operations of D0's step, 2 % of its
+                graph.
+
+        Raises:
+            RuntimeError: If the variables hold the averages.
         """
         if self.is_swapped:
             raise InvalidStateError(
@@ -113,7 +139,7 @@ class WeightAverages:
                 "your own call `model.averages.swap_out()` before the first step and "
                 "`model.averages.swap_in()` after the last."
             )
-        # 1 - (1 + k) / (10 + k) without the loss of digits.
+        # 1 - (1 + k) / (10 + k), without loss of precision.
         rate = 9.0 / (10.0 + ops.cast(step, "float32"))
         rate = ops.maximum(1.0 - self.decay, rate)
         if has_moved is not None:
@@ -124,24 +150,24 @@ class WeightAverages:
             assign_sub_scaled(average, rate, average.value - _stacked(values))
 
     def reset(self):
-        """Makes each average a copy of its variable, also while they are swapped."""
+        """Sets each average to a copy of its variable, also while they are swapped."""
         for group, average in zip(self._groups, self.variables):
             average.assign(_stacked([v.value for v in self._of(group)]))
         self._end_swap()
 
     def commit(self):
-        """Gives every variable the value of its average, for good."""
+        """Sets every variable to its average permanently; the raw weights are lost."""
         self.swap_in()
         self.reset()
 
     def swap_in(self):
         """Puts the averages into the variables, if they are not there already."""
-        if self._before is not None:  # an interrupted exchange
+        if self._before is not None:  # an exchange was interrupted
             self.swap_out()
         if self._is_swapped:
             return
         sources, averages = _values(self.sources), self.values
-        # From here on `swap_out` can undo the exchange, however far it comes.
+        # From here on, `swap_out` can undo the exchange wherever it is interrupted.
         self._before = (sources, averages)
         _assign(self.sources, averages)
         self._keep(sources)
@@ -149,7 +175,7 @@ class WeightAverages:
         self._is_swapped, self._before = True, None
 
     def swap_out(self):
-        """Puts the variables' own values back; after an interruption call it again."""
+        """Restores the raw weights. If it is interrupted, call it again."""
         if not self.is_swapped:
             return
         if self._before is None:
@@ -165,13 +191,16 @@ class WeightAverages:
         self.swap_out()
 
     def finish_load(self):
-        """Puts the averages in place after both were loaded."""
+        """Puts the averages into the variables, after both were loaded."""
         self.swap_out()
         self.swap_in()
 
     @contextlib.contextmanager
     def swapped(self):
-        """Context in which the variables hold the averages, as they were before it."""
+        """Context in which the variables hold the averages.
+
+        At its end the variables hold what they held before.
+        """
         if self._is_swapped and self._before is None:
             yield
             return
@@ -182,14 +211,18 @@ class WeightAverages:
             self.swap_out()
 
     def save(self, store):
-        """Writes the averages; while swapped, the weights of training."""
+        """Writes the averages to a store; while swapped, the raw weights."""
         prefix = TRAINING if self.is_swapped else AVERAGE
         for source, value in zip(self.sources, self.values):
             store[_key(prefix, source)] = value
 
     def load(self, store):
-        """Reads what `save` wrote; returns whether there was something."""
-        names = set(store.keys())  # the store of a `.weights.h5` is no dict
+        """Reads what `save` wrote, and returns whether the store contained it.
+
+        Raises:
+            ValueError: If the store has averages of other variables.
+        """
+        names = set(store.keys())  # the store of a `.weights.h5` is not a dict
         is_swapped = any(name.startswith(TRAINING) for name in names)
         prefix = TRAINING if is_swapped else AVERAGE
         found = {name for name in names if name.startswith(prefix)}
@@ -212,19 +245,23 @@ class WeightAverages:
         return True
 
     def _values_before(self):
-        """The weights of training and the averages, as they were before the swap."""
+        """Returns the raw weights and the averages, for the end of a swap.
+
+        A variable whose checksum has changed was assigned during the swap. Its value is
+        then both its raw weight and its average.
+        """
         training, averages = self.values, _values(self.sources)
         given = [None] * len(averages) if self._given is None else self._given
         for i, (average, checksum) in enumerate(zip(averages, given)):
             if checksum not in (None, _checksum(average)):
-                training[i] = np.array(average)  # not one buffer for both
+                training[i] = np.array(average)  # a copy, to have two buffers
         return training, averages
 
     def _of(self, group):
         return [self.sources[place] for place in group]
 
     def _keep(self, values):
-        """Makes arrays the `values`."""
+        """Stores arrays as the `values`."""
         groups = [np.stack([values[i] for i in group]) for group in self._groups]
         _assign(self.variables, groups)
 
@@ -237,8 +274,11 @@ def _key(prefix, variable):
 
 
 def _averages_of(variables):
-    """One that starts with the values of float32 (or float64) variables of a shape."""
-    # In 16 bits an average would stand still: 1 - decay is below epsilon.
+    """Returns a variable of averages, starting at the values of variables of one shape.
+
+    Raises ValueError unless the variables are float32 or float64.
+    """
+    # A 16-bit average would never change: 1 - decay is below the machine epsilon.
     rule = "Moving averages are of float32 variables, as in models of mixed precision"
     first = variables[0]
     is_right = first.dtype in ("float32", "float64")
@@ -256,7 +296,7 @@ def _averages_of(variables):
 
 
 def _first_average(variables):
-    """The values of the variables; on JAX without compiling one program per shape."""
+    """Returns the stacked values, on JAX without compiling a program per shape."""
     is_single_device = keras.distribution.distribution() is None
     if compiles_each_operation() and is_single_device:
         return jax.device_put(np.stack(_values(variables)))
@@ -264,9 +304,9 @@ def _first_average(variables):
 
 
 def _stacked(values):
-    """A copy of the values of variables of one shape, along a new first axis."""
+    """Returns a copy of the values of several variables, along a new first axis."""
     stacked = ops.stack(values)
-    # TensorFlow's tape watches no update: there it would be an operation for nothing.
+    # `stop_gradient` is not needed on TensorFlow, whose tape does not record updates.
     return stacked if ON_TENSORFLOW else ops.stop_gradient(stacked)
 
 
@@ -278,7 +318,7 @@ def _values(variables):
 
 def _assign(variables, values):
     for variable, value in zip(variables, values):
-        if ON_TENSORFLOW:  # by itself: a third of the time of Keras' `assign`
+        if ON_TENSORFLOW:  # TensorFlow's takes a third of the time of Keras' `assign`
             variable.value.assign(tf.cast(value, variable.dtype), read_value=False)
             continue
         is_exact = str(getattr(value, "dtype", None)) == variable.dtype
@@ -290,18 +330,21 @@ def _checksum(array):
     return zlib.crc32(np.ascontiguousarray(array).view(np.uint8).reshape(-1))
 
 
-# --- The one callback that swaps weights and averages.
+# --- The callback that swaps weights and averages.
 
 
 class SwapEMA(keras.callbacks.Callback):
-    """Puts the weights of training in place for an epoch's steps, else the averages.
+    """Puts the raw weights in place for an epoch's steps, otherwise the averages.
 
-    It swaps before a validation and at the end of an epoch, and back before the next
-    step. `fit` adds it to a model with moving averages, in front of all other
-    callbacks, so that their `on_epoch_end`, `on_test_...` and `on_train_end` find the
-    averages; one that it is given takes that place. `evaluate(...,
-    callbacks=[SwapEMA()])` sees the averages too, and puts back what was in place, also
-    between two steps of a training.
+    It puts the averages in place before a validation and at the end of an epoch, and
+    the raw weights before the next step.
+
+    `fit` adds it to a model with moving averages, before all other callbacks. So their
+    `on_epoch_end`, `on_test_...` and `on_train_end` see the averages. If you pass a
+    `SwapEMA` to `fit`, it is used in this position.
+
+    `evaluate(..., callbacks=[SwapEMA()])` also sees the averages. At its end `evaluate`
+    restores the weights that were in place, also between two steps of a training.
 
     Example:
         >>> from effdet_keras.model.efficientdet import EfficientDet
@@ -334,7 +377,10 @@ class SwapEMA(keras.callbacks.Callback):
 
 @contextlib.contextmanager
 def evaluated_weights(model):
-    """Context with the weights to evaluate in place; gives "averages" or "live"."""
+    """Context that puts the averages in place, if there are any.
+
+    It yields "averages", or "live" for a model without averages.
+    """
     averages = getattr(model, "averages", None)
     with contextlib.nullcontext() if averages is None else averages.swapped():
         yield "live" if averages is None else "averages"
@@ -342,10 +388,10 @@ def evaluated_weights(model):
 
 @contextlib.contextmanager
 def weights_as_before(averages):
-    """Context that swaps out what a callback swaps in and leaves in place.
+    """Context that at its end undoes a swap by a callback.
 
-    `SwapEMA` does in `evaluate`, where no step of `fit` swaps again. `averages` are
-    `WeightAverages`, or None.
+    `SwapEMA` in `evaluate` leaves the averages in place, because no step of `fit`
+    follows that swaps them out. `averages` is a `WeightAverages` or None.
     """
     stays = averages is None or averages.is_swapped
     try:

@@ -1,4 +1,4 @@
-"""What the callbacks of `fit` have counted, for checkpoints: collected and restored."""
+"""Collects and restores the states of the callbacks of `fit`, for checkpoints."""
 
 from __future__ import annotations
 
@@ -10,27 +10,28 @@ from typing import Any
 
 import keras
 
-# Keras' own callbacks have no `get_state`: these attributes are all they change.
+# Keras' own callbacks have no `get_state`. Training changes only these attributes.
 _KERAS_ATTRIBUTES = {
     keras.callbacks.EarlyStopping: ("wait", "best", "best_epoch", "stopped_epoch"),
     keras.callbacks.ModelCheckpoint: ("best",),
     keras.callbacks.ReduceLROnPlateau: ("wait", "best", "cooldown_counter"),
 }
-# States are stored under the name of the class. Older checkpoints have the old name.
+# States are stored under the name of the class. Older checkpoints have former names.
 _FORMER_NAMES = {"EpochLogger": "EpochLines"}
 
 
 def has_state(callback: Any) -> bool:
-    """Whether checkpoints keep what the callback has counted."""
+    """Returns whether checkpoints store the state of a callback."""
     return hasattr(callback, "get_state") or isinstance(
         callback, tuple(_KERAS_ATTRIBUTES)
     )
 
 
 def get_callback_states(callbacks: Sequence[Any]) -> dict[str, dict]:
-    """The state of each callback by its name, in types that JSON has.
+    """Returns the state of each callback by its name, in types that JSON has.
 
-    A callback of your own has `get_state()`, which returns a dict, and `set_state`.
+    To have its state saved, a custom callback implements `get_state()`, which returns a
+    dict, and `set_state(state)`.
     """
     states = {}
     for name, callback in _named_callbacks(callbacks):
@@ -38,7 +39,7 @@ def get_callback_states(callbacks: Sequence[Any]) -> dict[str, dict]:
             states[name] = dict(callback.get_state())
         elif isinstance(callback, tuple(_KERAS_ATTRIBUTES)):
             values = {a: getattr(callback, a, None) for a in _attributes(callback)}
-            # A missing or infinite value is the one that the callback begins with.
+            # A missing or infinite value is an initial value, and is not stored.
             states[name] = {
                 a: _to_plain_number(x) for a, x in values.items() if _is_finite(x)
             }
@@ -46,7 +47,7 @@ def get_callback_states(callbacks: Sequence[Any]) -> dict[str, dict]:
 
 
 def set_callback_states(callbacks: Sequence[Any], states: Mapping[str, dict]) -> None:
-    """Restores what `get_callback_states` returned for callbacks of the same names."""
+    """Restores the states that `get_callback_states` returned, by callback name."""
     for name, callback in _named_callbacks(callbacks):
         state = states.get(name)
         if state is None:
@@ -64,7 +65,7 @@ def set_callback_states(callbacks: Sequence[Any], states: Mapping[str, dict]) ->
 
 
 def _named_callbacks(callbacks: Sequence[Any]) -> Iterator[tuple[str, Any]]:
-    """Callbacks by the name of their class, numbered where there are several."""
+    """Yields callbacks with the name of their class, numbered if it occurs again."""
     counts: collections.Counter[str] = collections.Counter()
     for callback in callbacks:
         kind = type(callback).__name__

@@ -1,4 +1,4 @@
-"""How a model was compiled, as files of models hold it: Keras' `compile_config`."""
+"""Saves in model files how a model was compiled: Keras' `compile_config`."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from effdet_keras.train.freezing import frozen_state, restore_frozen
 from effdet_keras.train.optimizers import steps_done
 from effdet_keras.train.recipe import Recipe
 
-_TRAINED = "trained"  # the key of whether the weights were trained with the recipe
-_RATE_DIVISOR = 10.0  # of the learning rate, where a trained model is trained further
+_TRAINED = "trained"  # key: whether the weights were trained with the recipe
+_RATE_DIVISOR = 10.0  # for the learning rate, if a trained model is trained further
 
 
 def compile_config(model: Any) -> dict[str, Any]:
-    """`EfficientDet.get_compile_config`; empty where the model was never compiled."""
+    """Returns `EfficientDet.get_compile_config()`, {} if the model is not compiled."""
     if model.settings is None:
         return {}
     steps = steps_done(model.optimizer)
@@ -35,10 +35,12 @@ def compile_config(model: Any) -> dict[str, Any]:
 
 
 def _recipe_to_save(settings, steps):
-    """The requested recipe, until a step was trained with the resolved one.
+    """Returns the recipe for a file.
 
-    Under its requested name, because another training may choose again what the data
-    decides, and with its requested decay, which goes with the optimizer.
+    Before the first training step it is the requested recipe, afterwards the resolved
+    one. The resolved recipe keeps its requested name, because another training may
+    choose the fields again for its data. It also keeps its requested decay, whose
+    default depends on the optimizer.
     """
     requested = settings.requested_recipe
     if not steps:
@@ -49,27 +51,31 @@ def _recipe_to_save(settings, steps):
 
 
 def compile_from_config(model: Any, config: Mapping[str, Any]) -> None:
-    """Compiles a model as another one was; `EfficientDet.compile_from_config`."""
+    """Compiles a model by a config of `compile_config`.
+
+    `EfficientDet.compile_from_config` calls it.
+    """
     options = dict(config)
-    options.pop("of", None)  # in files of before
+    options.pop("of", None)  # a key of older files
     for name in (DTYPE_POLICY, STEPS_DONE):  # `from_archive(resume=True)` reads them
         options.pop(name, None)
-    if "frozen" in options:  # not in files of before there was freezing
+    if "frozen" in options:  # not in files from before freezing was supported
         restore_frozen(model, options.pop("frozen"))
     is_trained = options.pop(_TRAINED, False)
     recipe = Recipe.from_config(options.pop("recipe"))
-    if model.dtype_policy.name != "mixed_float16":  # in which it may have been trained
+    # The saved model may have been "mixed_float16". Other policies need no loss scale.
+    if model.dtype_policy.name != "mixed_float16":
         recipe = dataclasses.replace(recipe, loss_scale=None)
-    if recipe.freeze != "auto":  # which `frozen` says
+    if recipe.freeze != "auto":  # "frozen" above has already been restored
         recipe = dataclasses.replace(recipe, freeze=None)
     model.compile(recipe=recipe, **options)
     model.weights_match_recipe = is_trained
 
 
 def refining_config(model: Any) -> dict[str, Any]:
-    """`compile_config`, to train the model further.
+    """Returns `compile_config` for training the model further.
 
-    A learning rate that the weights were trained with is divided by 10.
+    If the weights were trained with the recipe, its learning rate is divided by 10.
     """
     config = compile_config(model)
     rate = config["recipe"]["learning_rate"] if config else None

@@ -1,4 +1,4 @@
-"""What `compile` makes of a recipe: the optimizer, the averages, the metrics."""
+"""Creates what `compile` needs from a recipe: optimizer, averages and metrics."""
 
 from __future__ import annotations
 
@@ -22,15 +22,16 @@ from effdet_keras.train.recipe import Recipe
 
 @dataclasses.dataclass(frozen=True)
 class Settings:
-    """How a compiled model trains: `EfficientDet.settings`.
+    """The settings of a compiled model, stored as `EfficientDet.settings`.
 
     Attributes:
-        recipe: the resolved `Recipe`, no field of which is "auto": optimizer, averages
-            and losses are made of it.
-        requested_recipe: the `Recipe` that `compile` was given, in which fields may be
-            "auto"; see `train/resolve_recipe.py`.
+        recipe: the resolved `Recipe`, without an "auto" field. Optimizer, averages and
+            losses are created from it.
+        requested_recipe: the `Recipe` that `compile` received, which may have "auto"
+            fields; see `train/resolve_recipe.py`.
         loss_metrics: `LossMetrics`, the metrics that a step updates.
-        keras_options: the arguments of `keras.Model.compile`, as given.
+        keras_options: dict of arguments of `keras.Model.compile`, as the caller passed
+            them.
     """
 
     recipe: Recipe
@@ -45,7 +46,7 @@ def compile_model(
     recipe: Recipe,
     keras_options: dict[str, Any],
 ) -> None:
-    """Compiles a model with a resolved recipe: optimizer and averages start again.
+    """Compiles a model with a resolved recipe. Optimizer and averages start again.
 
     Args:
         model: `EfficientDet`.
@@ -53,7 +54,9 @@ def compile_model(
 
     Raises:
         ValueError: If an expression of the recipe matches no variable of the model, or
-            a loss scale is given for a model that does not compute in float16.
+            a loss scale is given for a model that does not compute in float16; or if
+            gradients are to be accumulated by several devices of a `tf.distribute`
+            strategy, or adversarial training has frozen classes.
     """
     check_not_adversarial(model, recipe.adversarial)
     with model.variable_scope():  # of `tf.distribute`: `fit` may be called outside it
@@ -100,14 +103,14 @@ def _check_expressions(model, requested_recipe, recipe, adversarial):
         with_gradient += adversarial.variables
     multipliers = recipe.gradient_multipliers or {}
     check_found("gradient_multipliers", multipliers, with_gradient)
-    # Only of the user's: a named recipe has expressions for networks of all kinds.
+    # Only the user's decay: that of a named recipe has expressions for all networks.
     decay = requested_recipe.weight_decay
     if isinstance(decay, dict):
         check_found("weight_decay", decay, model.variables)
 
 
 def _check_accumulation(optimizer):
-    """Raises ValueError for what Keras cannot do in a `tf.distribute` strategy."""
+    """Raises ValueError for gradient accumulation in a `tf.distribute` strategy."""
     steps = steps_per_update(optimizer)
     require(
         steps == 1 or not ON_TENSORFLOW or num_replicas() == 1,
@@ -118,7 +121,7 @@ def _check_accumulation(optimizer):
 
 
 def _check_loss_scale(model, recipe, optimizer, keras_options):
-    """Raises ValueError for a loss scale where Keras will not scale the loss."""
+    """Raises ValueError for a loss scale if Keras will not scale the loss."""
     if recipe.loss_scale is None:
         return
     is_float16 = model.dtype_policy.name == "mixed_float16"
@@ -129,7 +132,7 @@ def _check_loss_scale(model, recipe, optimizer, keras_options):
 
 
 def _set_recomputation(model, recipe):
-    """Sets whether layers compute their activations again in the backward pass."""
+    """Sets whether layers recompute their activations in the backward pass."""
     for layer in model._flatten_layers(include_self=False):
         if isinstance(layer, ConfiguredLayer):
             layer.recomputes = recipe.grad_checkpoint
@@ -160,9 +163,9 @@ def _new_metrics(model, recipe):
 
 
 def _set_averages(model, recipe):
-    """Starts averages at the model's weights: after `fit` the old averages."""
+    """Starts averages at the model's weights: after a `fit`, at the old averages."""
     if model.averages is not None and model.averages.is_swapped:
-        model.averages.commit()  # the weights of training are dropped
+        model.averages.commit()  # the raw weights are dropped
     model.averages = None
     if recipe.ema_decay:
         sources = model.trainable_variables + model.batch_norm_statistics()

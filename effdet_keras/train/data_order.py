@@ -1,4 +1,4 @@
-"""Starts the batches of each epoch of `fit` at their place in the order of the data."""
+"""Starts the batches of each epoch of `fit` at their position in the data order."""
 
 from __future__ import annotations
 
@@ -10,10 +10,16 @@ from effdet_keras.data.pipeline.image_reader import find_image_readers
 class DataOrder:
     """The order of the data of one `fit`, for batches of a `DetectionDataset`.
 
-    Batches of other kinds have an order of their own, which nothing here changes.
+    Other data has its own order, which is not changed here.
 
-    From `initial_epoch` 0 the order goes on behind an earlier `fit` over the same
-    batches, so that many calls of one epoch do not all see the same augmented images.
+    If `initial_epoch` is 0, the order continues after an earlier `fit` over the same
+    batches. So many calls of `fit` with one epoch do not all see the same augmented
+    images.
+
+    Args:
+        data: the batches of `fit`.
+        steps_per_epoch: int, or None if an epoch is one pass over the data.
+        initial_epoch: int, the number of epochs that were trained before.
     """
 
     def __init__(
@@ -36,23 +42,32 @@ class DataOrder:
 
     @property
     def seed(self) -> int | None:
-        """The seed of the order, where there is one and no more."""
+        """The seed of the order, or None unless there is exactly one order."""
         seeds = [order.seed for order in self._passes]
         return seeds[0] if len(seeds) == 1 else None
 
     def start(self, epoch: int, step: int = 0) -> bool:
-        """Names the epoch that begins, for the next iteration over the data."""
+        """Sets where the next iteration over the data starts.
+
+        Args:
+            epoch: int, the 0-based epoch that begins.
+            step: int, the number of steps of the epoch that are done.
+
+        Returns:
+            bool, whether the data starts at `step`. If not, the batches of the done
+            steps have to be drawn and skipped.
+        """
         epoch += self._epochs_before
         for order in self._passes:
             order.epochs_trained = epoch + 1
-        if self._steps is None:  # nobody knows how long an epoch is
+        if self._steps is None:  # the length of an epoch is not known
             for order in self._passes:
                 order.start_at(epoch)
             return step == 0
         if self._is_endless and self._has_started:
-            return step == 0  # one iteration goes on through all epochs
+            return step == 0  # one iteration continues through all epochs
         self._has_started = True
-        # A dataset that cannot be joined from parts of two passes begins with one.
+        # A dataset that cannot start in the middle of a pass starts at its beginning.
         can_skip = len(self._passes) == 1 and all(
             order.can_skip(per_pass) for order, per_pass in self._passes.items()
         )
@@ -66,7 +81,7 @@ class DataOrder:
         return can_skip or step == 0
 
     def _pass_at(self, steps: int, per_pass: int) -> tuple[int, int]:
-        """The pass, and the batch in it, after so many steps of the training."""
+        """Returns the pass, and the batch in it, after so many steps of training."""
         if self._length is None:
             return divmod(steps, per_pass)
         rounds, steps = divmod(steps, self._length)

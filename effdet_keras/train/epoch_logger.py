@@ -1,4 +1,4 @@
-"""One line per epoch that a person can read, in the place of Keras' progress bar."""
+"""Prints one readable line per epoch, instead of Keras' progress bar."""
 
 from __future__ import annotations
 
@@ -14,15 +14,16 @@ from effdet_keras.train.resume import steps_done_in_epoch
 
 _LOSSES = ("loss", "val_loss")
 _METRICS = ("AP", "AP50", "mIoU")
-_BEST = "AP"  # the metric whose highest value, and its epoch, is in the line
+_BEST = "AP"  # the line also shows the highest value of this metric, and its epoch
 _SECONDS_BETWEEN = 1.0  # between two updates of the line that counts the steps
 
 
 class EpochLogger(keras.callbacks.Callback):
-    """Prints one line at the end of an epoch: losses, AP, AP50, and the best AP so far.
+    """Prints a line at the end of an epoch: losses, metrics, and the best AP so far.
 
-    It comes after all other callbacks, so that the metrics which these add to the logs
-    are in its line. On a terminal, a line that counts the steps is shown before it.
+    The metrics are AP, AP50 and mIoU, if the logs contain them. `fit` puts the callback
+    after all others, so that its line has the metrics that they add to the logs. On a
+    terminal, a line that counts the steps is shown during the epoch.
     """
 
     def on_train_begin(self, logs=None):
@@ -59,19 +60,19 @@ class EpochLogger(keras.callbacks.Callback):
     def record_epoch(self, epoch: int, logs: Mapping[str, Any]) -> None:
         """Stores the AP of an epoch, if it is the best so far.
 
-        `CheckpointArchive` has it called before the end of the epoch gets here, so that
-        the best AP in a checkpoint is not that of the epoch before.
+        `on_epoch_end` of `CheckpointArchive` runs before that of this callback. It has
+        this method called, so that the best AP in a checkpoint includes the epoch.
         """
         ap = float(logs.get(_BEST, math.nan))
         if ap > (-math.inf if self._best is None else self._best[0]):
             self._best = (ap, epoch + 1)
 
     def get_state(self) -> dict[str, Any]:
-        """The best AP so far and its epoch, for a training that is resumed."""
+        """Returns the best AP so far and its epoch, for a training that is resumed."""
         return {"best": self._best}
 
     def set_state(self, state: Mapping[str, Any]) -> None:
-        """Restores what `get_state` returned."""
+        """Restores the state that `get_state` returned."""
         best = state.get("best")
         self._best = None if best is None else (float(best[0]), int(best[1]))
 

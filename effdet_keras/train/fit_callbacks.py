@@ -1,4 +1,4 @@
-"""The callbacks of `fit`: those of the user, and those that `fit` adds itself."""
+"""Assembles the callbacks of `fit`: those of the user and those that `fit` adds."""
 
 from __future__ import annotations
 
@@ -16,25 +16,29 @@ from effdet_keras.train.epoch_logger import EpochLogger
 from effdet_keras.train.fit_data import TrainingData
 from effdet_keras.train.resume import PositionTracker, SkipUntilPosition
 
-# The callbacks that `fit` adds, and puts in their place where the user passes them.
+# The callbacks that `fit` adds. If the user passes them, `fit` sets their position.
 _ADDED_BY_FIT = (SwapEMA, PositionTracker, EpochLogger)
 
 
 def assemble_callbacks(
     model: Any, callbacks: Any, tracker: PositionTracker, *, log_epochs: bool
 ) -> list[Any]:
-    """All callbacks of one `fit`, in the order in which Keras calls them.
+    """Returns all callbacks of one `fit`, in the order in which Keras calls them.
 
-    1. `tracker`, which knows the position of the training that the others save;
-    2. `SwapEMA`, so that all others find the averages in the model;
-    3. the user's, evaluations first, and checkpoints behind the states they save;
-    4. `EpochLogger`, so that what the others add to the logs is in its line.
+    1. `tracker`, which knows the position of the training that the others save.
+    2. `SwapEMA`, so that all callbacks after it see the averages in the model.
+    3. The user's callbacks: evaluations first, and checkpoints after the callbacks
+       whose states they save.
+    4. `EpochLogger`, so that its line has the metrics that the others add to the logs.
 
     Args:
         model: `EfficientDet`, compiled or not.
-        callbacks: what `keras.Model.fit` takes as `callbacks`.
+        callbacks: the `callbacks` argument of `fit`.
         tracker: `PositionTracker` of this `fit`.
         log_epochs: bool, whether `EpochLogger` prints one line per epoch.
+
+    Raises:
+        TypeError: If one of `callbacks` is not a callback.
     """
     users = user_callbacks(callbacks)
     if tracker.resumes_within_epoch:
@@ -46,9 +50,9 @@ def assemble_callbacks(
 
 
 def new_position_tracker(model: Any, data: TrainingData) -> PositionTracker:
-    """The callback that starts the data where the training is resumed.
+    """Returns the callback that starts the data at the position of a resumed training.
 
-    It also knows where the training is, for the callbacks that save checkpoints.
+    It also gives the current position to the callbacks that save checkpoints.
     """
     return PositionTracker(
         DataOrder(data.x, data.steps_per_epoch, data.initial_epoch),
@@ -58,9 +62,10 @@ def new_position_tracker(model: Any, data: TrainingData) -> PositionTracker:
 
 
 def ema_callbacks(model: Any, callbacks: Any) -> list[SwapEMA]:
-    """The callback that swaps weights and averages: the user's `SwapEMA`, or a new one.
+    """Returns a list with the callback that swaps weights and averages.
 
-    None where the model has no averages.
+    It is the user's `SwapEMA`, or a new one. The list is empty if the model has no
+    averages.
     """
     if model.averages is None:
         return []
@@ -69,12 +74,12 @@ def ema_callbacks(model: Any, callbacks: Any) -> list[SwapEMA]:
 
 
 def user_callbacks(callbacks: Any) -> list[keras.callbacks.Callback]:
-    """The callbacks that the user passed to `fit`, but for those that `fit` adds.
+    """Returns the user's callbacks, in order, without those that `fit` adds itself.
 
-    Evaluations come first, whose metrics the others monitor and log: Keras calls
-    callbacks in the order of the list, and those before would find no `AP`. Checkpoints
-    come behind all callbacks whose states they save, such as `EarlyStopping`: else a
-    state would lack the epoch that the checkpoint is of.
+    Keras calls callbacks in the order of the list. Evaluations come first, because
+    callbacks before them would find no `AP` to monitor or log. Checkpoints come after
+    all callbacks whose states they save, such as `EarlyStopping`. Otherwise the saved
+    state would not include the epoch of the checkpoint.
     """
     users = [
         c for c in flatten_callbacks(callbacks) if not isinstance(c, _ADDED_BY_FIT)
@@ -87,10 +92,12 @@ def user_callbacks(callbacks: Any) -> list[keras.callbacks.Callback]:
 
 
 def flatten_callbacks(callbacks: Any) -> list[keras.callbacks.Callback]:
-    """The callbacks in what Keras takes: None, one, nested lists, a `CallbackList`.
+    """Returns a flat list of callbacks.
+
+    Keras takes None, one callback, nested lists or a `CallbackList`.
 
     Raises:
-        TypeError: If one of them is no callback, or a class of callbacks.
+        TypeError: If one of them is not a callback, or is a class and not an object.
     """
     callbacks = getattr(callbacks, "callbacks", callbacks)
     flat = keras.tree.flatten([] if callbacks is None else callbacks)
@@ -105,10 +112,10 @@ def flatten_callbacks(callbacks: Any) -> list[keras.callbacks.Callback]:
 def close_after_fit(callbacks: Sequence[Any]) -> Iterator[None]:
     """Context that calls `close` of callbacks when it ends, also after an error.
 
-    Keras calls `on_train_end` only where `fit` comes to its end. A callback that holds
-    a lock, a signal handler or an open file sets `closes_after_fit = True` and has a
-    method `close`, which may be called twice. (A callback of the user's may have a
-    `close` that means something else, so the name alone does not count.)
+    Keras calls `on_train_end` only if `fit` ends without an error. A callback that
+    holds a lock, a signal handler or an open file sets `closes_after_fit = True` and
+    has a method `close`, which may be called twice. (A method `close` alone is not
+    enough, because in a user's callback it may have another meaning.)
     """
     try:
         yield

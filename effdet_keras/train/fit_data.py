@@ -1,4 +1,4 @@
-"""The data of one `fit`: in batches, checked, and with the length of the training."""
+"""Prepares the data of one `fit`: makes batches, checks them, and sets the length."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from effdet_keras.train import auto_recipe, inputs
 from effdet_keras.train.repeat import repeat
 from effdet_keras.train.resume import TrainingPosition
 
-DEFAULT_BATCH_SIZE = 8  # of a `DetectionDataset`
+DEFAULT_BATCH_SIZE = 8  # for a `DetectionDataset`
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -19,15 +19,15 @@ class TrainingData:
     """The data and the length of one `fit`.
 
     Attributes:
-        x, y, validation_data, batch_size, shuffle: what `keras.Model.fit` takes.
+        x, y, validation_data, batch_size, shuffle: arguments for `keras.Model.fit`.
         epochs: int, as in `keras.Model.fit`: the last epoch, counted from 1.
-        initial_epoch: int, how many epochs were trained before.
-        steps_per_epoch: int, or None where an epoch is one pass over the data.
-        dataset: the `DetectionDataset` that `fit` was given and `x` is made of, or
-            None.
-        position: where the training is resumed, or None.
-        auto_fields: the names of the arguments that `fit` chose by itself, of
-            "scale_jitter", "augment", "batch_size" and "epochs".
+        initial_epoch: int, the number of epochs that were trained before.
+        steps_per_epoch: int, or None if an epoch is one pass over the data.
+        dataset: the `DetectionDataset` that `fit` received, and from which `x` is made,
+            or None.
+        position: the position from which the training is resumed, or None.
+        auto_fields: the arguments that `fit` chose itself, out of "scale_jitter",
+            "augment", "batch_size" and "epochs".
     """
 
     x: Any
@@ -44,12 +44,12 @@ class TrainingData:
 
     @property
     def epochs_to_train(self) -> int:
-        """The number of epochs that are left."""
+        """The number of epochs that are left to train."""
         return self.epochs - self.initial_epoch
 
     @property
     def steps_before(self) -> int:
-        """How many steps of the epoch that is resumed are done; else 0."""
+        """The number of steps done in a resumed epoch, otherwise 0."""
         return 0 if self.position is None else self.position.step
 
 
@@ -68,7 +68,7 @@ def prepare_training_data(
 ) -> TrainingData:
     """Makes batches of datasets, checks all data, and finds where the training begins.
 
-    The model takes names and ids of the classes from the data, where it has none.
+    A model without class names or category ids takes those of the data.
 
     Args:
         model: `EfficientDet`.
@@ -121,7 +121,7 @@ def prepare_training_data(
 
 
 def repeat_for_steps(data: TrainingData) -> TrainingData:
-    """Data that does not end before `steps_per_epoch` steps, where these are given."""
+    """Returns data that repeats without end, if `steps_per_epoch` is given."""
     if data.steps_per_epoch is None:
         return data
     x, y = repeat(
@@ -142,17 +142,18 @@ def in_batches(
     training: bool = False,
     **options: Any,
 ) -> tuple[Any, int | None]:
-    """A `DetectionDataset` in batches for the model; any other data as it is.
+    """Returns a `DetectionDataset` in batches for the model, and other data unchanged.
 
     Args:
         model: `EfficientDet`.
-        data: what `fit`, `evaluate` or `predict` was given.
-        batch_size: int; None for 8 images of a dataset, and Keras' own of arrays.
+        data: the data that `fit`, `evaluate` or `predict` received.
+        batch_size: int or None. None is 8 for a dataset, and Keras' default for arrays.
         training: bool, whether images are shuffled and augmented.
-        **options: of `EfficientDet.batches`.
+        **options: arguments of `EfficientDet.batches`.
 
     Returns:
-        The data, and the batch size for Keras: None where the data is in batches.
+        Tuple of the data and the batch size for Keras, which is None for a dataset that
+        is now in batches.
     """
     if not isinstance(data, DetectionDataset):
         return data, batch_size
@@ -161,7 +162,10 @@ def in_batches(
 
 
 def _in_whole_executions(model, steps_per_epoch):
-    """`steps_per_epoch` as Keras trains it: a multiple of `steps_per_execution`."""
+    """Returns `steps_per_epoch`, rounded up to a multiple of `steps_per_execution`.
+
+    Keras trains whole groups of steps. If the number changes, a warning is given.
+    """
     group = model.steps_per_execution
     if steps_per_epoch is None or steps_per_epoch % group == 0:
         return steps_per_epoch
@@ -175,7 +179,7 @@ def _in_whole_executions(model, steps_per_epoch):
 
 
 def _auto_fields(dataset, batch_size, epochs):
-    """The names of the arguments that `fit` chooses, because it makes the batches."""
+    """Returns the names of the arguments that `fit` chooses for its batches."""
     if dataset is None:
         return ()
     names = ["scale_jitter", "augment"]
@@ -187,7 +191,10 @@ def _auto_fields(dataset, batch_size, epochs):
 
 
 def _default_epochs(model, dataset, batch_size, steps_per_epoch):
-    """The number of epochs where none is given: Keras' 1, or what fits the dataset."""
+    """Returns the default number of epochs.
+
+    It is Keras' 1, or with `recipe="auto"` a number for the size of the dataset.
+    """
     is_auto = (
         model.settings is not None and model.settings.requested_recipe.has_auto_fields
     )

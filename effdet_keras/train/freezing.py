@@ -1,4 +1,4 @@
-"""Which weights train: frozen by group of weights or by name, and written to files."""
+"""Freezes weights by group or by name, and stores in files which are frozen."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from effdet_keras.train.new_classes import (
     output_variables,
 )
 
-# What `freeze` takes by name: expressions that match from the start of a path.
+# The groups that `freeze` takes by name: expressions that match from a path's start.
 WEIGHT_GROUPS = {
     "backbone": r"efficientnet(v2)?-",
     "backbone+fpn": r"(efficientnet(v2)?-|resample_p\d+/|fpn_cells/)",
@@ -23,7 +23,7 @@ WEIGHT_GROUPS = {
 def freeze(model, what, batch_norm=True):
     """Stops some weights from training, and lets all others train.
 
-    See `EfficientDet.freeze`, which compiles the model again as well.
+    See `EfficientDet.freeze`, which also compiles the model again.
     """
     if what == ALL_BUT_NEW_CLASSES:
         _freeze_all_but_new_classes(model, batch_norm)
@@ -44,9 +44,9 @@ def freeze(model, what, batch_norm=True):
 
 
 def unfreeze(model, what=""):
-    """Lets weights train again, by default all; what else is frozen stays so.
+    """Unfreezes weights, by default all. Other frozen weights stay frozen.
 
-    The batch norms of a `frozen_batch_norm=True` stay frozen in any case.
+    If the config has `frozen_batch_norm=True`, batch norms always stay frozen.
     """
     pattern = re.compile(WEIGHT_GROUPS.get(what, what))
     frozen = {v.path for v in _weights_of(model) if not v.trainable}
@@ -55,24 +55,27 @@ def unfreeze(model, what=""):
 
 
 def is_trainable(model, group):
-    """Whether any weight of one of the `WEIGHT_GROUPS` trains."""
+    """Returns whether any weight of one of the `WEIGHT_GROUPS` trains."""
     pattern = re.compile(WEIGHT_GROUPS[group])
     return any(pattern.match(v.path) for v in model.trainable_variables)
 
 
 def frozen_state(model):
-    """The paths of what does not train, as JSON can hold it; see `restore_frozen`."""
+    """Returns the paths of frozen weights and batch norms, for `restore_frozen`.
+
+    JSON can hold the result.
+    """
     state = {
         "weights": [v.path for v in _weights_of(model) if not v.trainable],
         "batch_norms": [bn.path for bn in batch_norm_layers(model) if not bn.trainable],
     }
-    if model.frozen_labels:  # without these, files are as they were before
+    if model.frozen_labels:  # without these, files stay as in earlier releases
         state["labels"] = list(model.frozen_labels)
     return state
 
 
 def restore_frozen(model, state):
-    """Freezes what `frozen_state` returned, and nothing else."""
+    """Freezes what `frozen_state` returned, and unfreezes everything else."""
     weights, batch_norms = set(state["weights"]), set(state["batch_norms"])
     model.frozen_labels = tuple(state.get("labels", ()))
     model.trainable = True
@@ -84,7 +87,7 @@ def restore_frozen(model, state):
 
 @contextlib.contextmanager
 def unchanged_by_errors(model):
-    """Context that freezes what was frozen before it, where the block raises."""
+    """Context that restores what was frozen before it, if the block raises an error."""
     state = frozen_state(model)
     try:
         yield
@@ -95,7 +98,7 @@ def unchanged_by_errors(model):
 
 
 def _freeze_all_but_new_classes(model, batch_norm):
-    """Freezes all weights, and in the last layer of the class head the old classes."""
+    """Freezes all weights except the outputs of new classes in the class head."""
     rule = f"`freeze={ALL_BUT_NEW_CLASSES!r}` keeps the statistics of all batch norms"
     require(batch_norm, rule, freeze_batch_norm=batch_norm)
     labels = labels_to_freeze(model)
@@ -107,7 +110,7 @@ def _freeze_all_but_new_classes(model, batch_norm):
 
 
 def _freeze_paths(model, frozen, batch_norm):
-    """Freezes weights by their paths; `batch_norm` as of `freeze`."""
+    """Freezes the weights of these paths; `batch_norm` is that of `freeze`."""
     norms = batch_norm_layers(model)
     if model.config.frozen_batch_norm:
         frozen, batch_norm = frozen | {v.path for v in _weights_of(*norms)}, True
@@ -117,5 +120,5 @@ def _freeze_paths(model, frozen, batch_norm):
 
 
 def _weights_of(*layers):
-    """The weights that can be frozen: not the statistics of batch norms."""
+    """Returns the weights that can be frozen, without batch-norm statistics."""
     return [v for x in layers for v in x.weights if v.name not in STATISTICS]

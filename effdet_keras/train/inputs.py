@@ -1,4 +1,4 @@
-"""What `fit` is given: checked, measured, and explained where a batch is refused."""
+"""Checks and measures the data of `fit`, and explains why a batch is rejected."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ from effdet_keras.train.optimizers import steps_done
 
 
 def require_single_process(what: str) -> None:
-    """Raises where each of several processes would compute the same, and wait."""
+    """Raises ValueError if several processes run, which would not share the work."""
     if current_processes().count > 1:
         raise InvalidValueError(
             f"{what} does not divide its work among several processes. For losses and "
@@ -47,9 +47,9 @@ def require_single_process(what: str) -> None:
 def warn_if_nothing_is_left(
     epochs: int, initial_epoch: int | None, position: Any
 ) -> None:
-    """Warns where `fit` trains no epoch.
+    """Warns if `fit` would train no epoch.
 
-    Of a checkpoint `print_resume_message` has said it.
+    If `fit` resumes from a checkpoint, `print_resume_message` has already warned.
     """
     if position is None and initial_epoch and initial_epoch >= epochs:
         warnings.warn(
@@ -60,9 +60,22 @@ def warn_if_nothing_is_left(
 
 
 def split_validation(x: Any, y: Any, fraction: float) -> tuple[Any, Any, tuple]:
-    """What Keras' `validation_split` does: the last part of arrays is validated on.
+    """Splits arrays as Keras' `validation_split`: the last part is for validation.
 
-    Here, so that the schedule is as long as the training on the rest.
+    `fit` splits here and not in Keras, so that the learning-rate schedule gets the
+    length of a training on the remaining images.
+
+    Args:
+        x: array of images `[N, H, W, 3]`.
+        y: dict of arrays of ground truth with the same first axis.
+        fraction: float in (0, 1), the fraction of images for validation.
+
+    Returns:
+        Tuple of the training images, their ground truth, and the pair of validation
+        images and their ground truth.
+
+    Raises:
+        ValueError: If the data is not arrays, or one of the two parts would be empty.
     """
     require(
         hasattr(x, "shape") and isinstance(y, Mapping),
@@ -79,9 +92,9 @@ def split_validation(x: Any, y: Any, fraction: float) -> tuple[Any, Any, tuple]:
 
 
 def check_data(model, x, y=None, *, trains=False):
-    """Raises ValueError if `model` cannot train on `x`; draws no batch of a stream.
+    """Raises ValueError if `model` cannot use the data `x`. Draws no batch of a stream.
 
-    Where it `trains`, there must be boxes too, as far as the data tells.
+    With `trains`, the data must also contain boxes, if that can be known here.
     """
     config = model.config
     for reader in find_image_readers(x):
@@ -115,7 +128,7 @@ def check_data(model, x, y=None, *, trains=False):
             refuse_other_forms(x[0])
 
 
-# The lengths that `fit`, `evaluate` and `predict` are given; None is Keras' own.
+# Arguments of `fit`, `evaluate` and `predict` that are numbers. None is Keras' default.
 _LENGTHS = {
     "batch_size": NumberRange("[1, inf)", whole=True, others=(None,)),
     "epochs": NumberRange("[0, inf)", whole=True, others=(None,)),
@@ -133,7 +146,7 @@ _LENGTHS = {
 
 
 def check_lengths(**arguments: Any) -> None:
-    """Raises ValueError for a length of a call that cannot be; skips other arguments.
+    """Raises ValueError for an argument out of its range. Skips unknown arguments.
 
     Example:
         >>> check_lengths(batch_size=0, shuffle=True)
@@ -148,7 +161,11 @@ at least 1, or None. Received: batch_size=0
 
 
 def print_training_hints(model, data):
-    """Before the first step: of XLA, and of few images, or few boxes of a class."""
+    """Prints hints before the first step.
+
+    One is about the time that XLA needs to compile on CPUs. Others, for a new training
+    on a `DetectionDataset`, are about few images or few boxes of a class.
+    """
     compiles = model.jit_compile and not model.run_eagerly
     if compiles and model.train_function is None and runs_on_processors():
         print(
@@ -190,9 +207,10 @@ _RAGGED_IMAGES = (
 
 
 def refuse_other_forms(x: Any, y: Any = None) -> None:
-    """Raises ValueError, with code that converts, for batches of other libraries.
+    """Raises ValueError for batches in the format of KerasCV, and for ragged batches.
 
-    `x` and `y` are data or what describes it, such as the `element_spec` of `tf.data`.
+    The message contains code that converts them. `x` and `y` are data, or a
+    description of data such as the `element_spec` of `tf.data`.
     """
     pair = x if isinstance(x, tuple) and len(x) > 1 else (x, y)
     images, truth = pair[0], pair[1]
@@ -223,7 +241,7 @@ def refuse_other_forms(x: Any, y: Any = None) -> None:
 
 
 def _is_ragged(values):
-    """Whether it is a `tf.RaggedTensor`, its spec, or rows of several lengths."""
+    """Whether values are a `tf.RaggedTensor`, its spec, or rows of several lengths."""
     if "Ragged" in type(values).__name__:
         return True
     if isinstance(values, np.ndarray):
@@ -253,15 +271,16 @@ def check_truth(truth, sample_weight, config):
 
 
 def refuse_sample_weight(sample_weight: Any) -> None:
-    """Raises ValueError where Keras was given weights of images."""
+    """Raises ValueError if Keras passes weights of images."""
     rule = "`EfficientDet` takes no `sample_weight`: the ground truth has `weights`"
     require(sample_weight is None, rule, type=type(sample_weight))
 
 
 def batch_size_and_steps(x, batch_size, steps_per_epoch, *, must_know=True):
-    """Images per step, and steps per epoch, of anything that `fit` takes.
+    """Returns the images per step and the steps per epoch of data that `fit` takes.
 
-    Where the data does not tell and nothing needs it, one is taken for each.
+    The images per step are those of all processes together. If the data does not tell
+    a number, it is 1 with `must_know=False`, and otherwise a ValueError is raised.
     """
     if hasattr(x, "element_spec"):  # tf.data
         batch = keras.tree.flatten(x.element_spec)[0].shape[0]
@@ -289,19 +308,22 @@ def batch_size_and_steps(x, batch_size, steps_per_epoch, *, must_know=True):
         "`fit`, or `compile` with a schedule or an optimizer of your own",
         x=x,
     )
-    # Of several processes each has its part of a batch.
+    # Each of several processes has its share of a batch.
     return batch * current_processes().count, steps
 
 
 def num_images(x, batch_size, steps_per_epoch):
-    """How many images there are to train on, as far as the data tells."""
+    """Returns the number of training images.
+
+    If the data does not tell it, it is `batch_size * steps_per_epoch`.
+    """
     if readers := find_image_readers(x):
         return sum(len(reader.records) for reader in readers)
     return len(x) if hasattr(x, "shape") else batch_size * steps_per_epoch
 
 
 def _check_classes(what, argument, names, known, count):
-    """Raises ValueError unless a label names the same class in dataset and model."""
+    """Raises ValueError if a label has different class names in dataset and model."""
     names = tuple(names)
     known = (None,) * count if known is None else tuple(known)
     if len(names) > count or any(
@@ -316,7 +338,7 @@ def _check_classes(what, argument, names, known, count):
 
 
 def _check_arrays(model, images, truth, trains):
-    """Raises unless images and ground truth fit the model and can train it."""
+    """Raises ValueError if images and ground truth cannot be used with the model."""
     require(len(images) > 0, "There are no images", **{"x.shape": images.shape})
     _check_images(model, images.shape)
     check_truth(truth, None, model.config)
@@ -335,7 +357,10 @@ def _check_arrays(model, images, truth, trains):
 
 
 def _check_images(model, shape):
-    """`shape` is that of a batch, with None for what is not known."""
+    """Raises ValueError for the shape of a batch that does not fit the model's input.
+
+    Unknown dimensions of `shape` are None.
+    """
     expected = (None, *model.config.image_size, 3)
     if getattr(shape, "rank", 4) is None:
         return
@@ -349,23 +374,24 @@ def _check_images(model, shape):
     )
 
 
-# --- The pixels of the first batch, as it passes: nothing is drawn for it.
+# --- Checks of the pixels of the first batch, without drawing an extra batch.
 
-_SPREAD = 16  # images of an array that are looked at
+_SPREAD = 16  # number of evenly spaced images of an array that are checked
 
 
 def with_checked_pixels(data: Any, context: ErrorContext) -> Any:
-    """The data of a call, of which the context checks the first batch.
+    """Returns the data of a call, in which the context checks the first batch.
 
-    A training step refuses pixels that are not finite by itself, and names the images.
+    Arrays (16 of their images) and a `keras.utils.PyDataset` are checked here. A
+    `tf.data.Dataset` and a generator are checked when they yield their first batch. Of
+    a torch `DataLoader`, the first example of its dataset is checked.
 
-    Arrays and a `keras.utils.PyDataset` are checked here; a `tf.data.Dataset` and a
-    generator when they give their first batch. Of a torch `DataLoader` it is the first
-    example of its dataset.
+    Pixels that are not finite are not an error here during training: the training step
+    itself rejects them, and its error names the images.
     """
     if isinstance(data, (dict, list, tuple)) or data is None:
         return data
-    if hasattr(data, "element_spec"):  # tf.data; one that is distributed stays as it is
+    if hasattr(data, "element_spec"):  # tf.data; a distributed dataset is not checked
         return (
             _tf_data_with_check(data, context) if hasattr(data, "enumerate") else data
         )
@@ -384,7 +410,7 @@ def with_checked_pixels(data: Any, context: ErrorContext) -> Any:
 
 
 def with_checked_validation_pixels(validation_data: Any, context: ErrorContext) -> Any:
-    """`with_checked_pixels` of the `validation_data` of `fit`: a tuple, or data."""
+    """Applies `with_checked_pixels` to the `validation_data` of `fit`, also a tuple."""
     if not isinstance(validation_data, (list, tuple)):
         return with_checked_pixels(validation_data, context)
     x, *rest = validation_data
@@ -404,7 +430,7 @@ def _generator_with_check(batches, context):
 
 
 def _tf_data_with_check(data, context):
-    """`tf.data` that looks at its first batch in Python, and at no other."""
+    """Returns a `tf.data.Dataset` that checks only its first batch, in Python."""
 
     def check(images):
         context.check_pixels(images, "the first batch")
@@ -420,21 +446,26 @@ def _tf_data_with_check(data, context):
         with tf.control_dependencies([tf.cond(index > 0, lambda: index, look)]):
             return keras.tree.map_structure(tf.identity, structure)
 
-    # AutoGraph is for code of users.
+    # AutoGraph is not needed here: it is for code that users write.
     passed = tf.autograph.experimental.do_not_convert(passed)
     return data.enumerate().map(lambda index, batch: passed(index, batch))
 
 
-# --- What the ground truth of a batch must be, and an explanation where it is not.
+# --- Rules for the ground truth of a batch, and explanations of what breaks them.
 
 
 def is_valid_batch(truth, config):
-    """Whether a model can learn from the ground truth of a batch.
+    """Returns whether the ground truth of a batch is valid, as a bool scalar.
 
-    Labels are whole numbers below `num_classes`, and -1 in padding. Boxes are finite,
-    begin before they end, have their center in the image, and are in pixels: two
-    boxes or more that all lie between 0 and 1 are taken for normalized ones. Rows with
-    the label -1 or four zeros are padding and not checked.
+    All labels must be whole numbers below `num_classes`. A row with the label -1, or
+    with four zeros as its box, is padding, and its box is not checked. A label below -1
+    is allowed only with four zeros.
+
+    Boxes must be finite, must not end before they begin, must have their center in the
+    image, and must be in pixels. If a batch has two or more boxes, and all lie between
+    0 and 1, they are taken for normalized boxes, which are wrong.
+
+    Pixels of `masks` must be whole numbers from 0 to below `seg_num_classes`, or 255.
     """
     wrong = []
     if config.has_detection:
@@ -447,7 +478,10 @@ def is_valid_batch(truth, config):
 
 
 def explain_batch(truth, config):
-    """Explains the first fault of the ground truth of a batch; see `is_valid_batch`."""
+    """Returns a text about the first rule of `is_valid_batch` that a batch breaks.
+
+    It is None if the batch is valid.
+    """
     checked = {"boxes", "labels", "masks"} & set(truth)
     truth = {name: ops.convert_to_numpy(truth[name]) for name in checked}
     faults = _faults(truth, config) if config.has_detection else {}
@@ -474,12 +508,15 @@ def _wrong_pixels(masks, num_classes):
     given = ops.convert_to_tensor(masks)
     masks = ops.cast(given, "int32")
     is_known = ((masks >= 0) & (masks < num_classes)) | (masks == IGNORED_PIXEL)
-    # A cast cuts 0.7 down to 0: a pixel of another class.
+    # The cast truncates 0.7 to 0, which is another class.
     return ~(is_known & (given == ops.cast(masks, given.dtype)))
 
 
 def _faults(truth, config):
-    """The text of each rule, and bool `[B, M]`, where it is broken."""
+    """Returns a dict from the text of each rule to a mask of the rows that break it.
+
+    The masks are bool `[B, M]`.
+    """
     image_size, num_classes = config.image_size, config.num_classes
     boxes = as_tensor(truth["boxes"])
     given = ops.convert_to_tensor(truth["labels"])
@@ -493,7 +530,7 @@ def _faults(truth, config):
     inside = ops.all((center >= 0.0) & (center <= limit), axis=-1)
     finite = ops.all(ops.isfinite(boxes), axis=-1)
     tiny = ops.all((boxes >= 0.0) & (boxes <= 1.0), axis=-1)
-    # One such box may be what a crop left of an object, two are no accident.
+    # One such box may be the rest of an object after a crop; two are no accident.
     all_tiny = ops.all(tiny | ~used) & (ops.sum(ops.cast(used, "int32")) > 1)
     return {
         "Labels must be whole numbers": given != ops.cast(labels, given.dtype),
@@ -515,22 +552,34 @@ def _faults(truth, config):
     }
 
 
-# --- One call of `fit`, `evaluate` or `predict`: its errors, in plain words.
+# --- The errors of one call of `fit`, `evaluate` or `predict`.
 
 
 class ErrorContext:
-    """What is known of the data of one call, for errors in plain words."""
+    """Makes errors of one call of `fit`, `evaluate` or `predict` understandable.
 
-    trains = False  # whether the call trains: then errors say what of it did not
+    It knows the data of the call, so that errors can name images.
+
+    Args:
+        data: the data of the call, or None.
+    """
+
+    # Whether the call trains. Errors then add that the batch did not change the model.
+    trains = False
 
     def __init__(self, data: Any = None) -> None:
         self._readers: list[ImageReader] = list(find_image_readers(data))
-        self._error = None  # what stopped a step: the backend may hide it in its own
+        # The error that stopped a step. The backend may wrap it in an error of its own.
+        self._error = None
         for reader in self._readers:
             reader.error = None
 
     def check_pixels(self, images: Any, what: str) -> None:
-        """`check_pixels` of a batch, whose error `plain_errors` raises as it is."""
+        """Checks a batch with `images.check_pixels`, and remembers the error.
+
+        `plain_errors` raises the remembered error if the backend has wrapped it. During
+        training, pixels that are not finite are left to the training step.
+        """
         pixels = ops.convert_to_numpy(images) if ops.is_tensor(images) else images
         pixels = np.asarray(pixels)
         if self.trains and pixels.dtype.kind == "f" and not np.isfinite(pixels).all():
@@ -544,7 +593,10 @@ class ErrorContext:
 
     @contextlib.contextmanager
     def plain_errors(self) -> Iterator[None]:
-        """Context that raises what stopped the run, not what the backend made of it."""
+        """Context that raises the original error of a step.
+
+        Without it, the error of the backend would be raised, which wraps the original.
+        """
         try:
             yield
         except Exception as error:
@@ -556,12 +608,16 @@ class ErrorContext:
             raise plain from None
 
     def refusal(self, truth: dict | None, config: Any, step: int | None) -> Exception:
-        """The error for a batch whose loss is NaN or infinite.
+        """Returns the error for a batch whose loss is NaN or infinite.
 
         Args:
-            truth: its ground truth, or None where nobody knows which batch it was.
+            truth: ground truth of the batch, or None if it is not known which batch it
+                was.
             config: `EfficientDetConfig`.
-            step: int, the 1-based training step; None for an evaluation.
+            step: int, the 1-based training step. None for an evaluation.
+
+        Returns:
+            `InvalidValueError` if the ground truth is wrong, else `NonFiniteLossError`.
         """
         where = "an evaluation step" if step is None else f"training step {step}"
         if truth is None:
@@ -585,7 +641,8 @@ class ErrorContext:
             "`clip_norm`, float16 where bfloat16 would hold the values, or pixels "
             "that are not finite or far from 0-255."
         )
-        # Of several replicas one may know more: that its ground truth is wrong.
+        # Another replica may have found before that its ground truth is wrong. That
+        # error explains more, so it is kept.
         self._error = self._error or error
         return error
 
@@ -598,13 +655,20 @@ class ErrorContext:
         return f"has the images with `image_id` {', '.join(map(str, ids))}"
 
 
-# --- A model takes the class names and category ids of the dataset it is trained on.
+# --- A model takes the class names and category ids of its training dataset.
 
 
 def adopt_classes(model: Any, data: Any) -> None:
-    """Gives a model the category ids of its dataset, and names where it has none.
+    """Gives a model the class names and category ids of its dataset.
 
-    Nothing changes where the model has `category_ids`, or the classes of both differ.
+    - A segmentation head without `seg_class_names` takes those of the dataset, if their
+      number fits.
+    - A model that has `category_ids` changes nothing else, and neither does data
+      without a dataset or of datasets with different classes.
+    - A model without `class_names` takes names and ids, if their number fits.
+    - A model with the same names takes the ids.
+    - A model whose names include all of the dataset's takes the dataset's ids for these
+      classes, if one differs from the default id. Its other classes get unused ids.
     """
     sources = [data] if isinstance(data, DetectionDataset) else find_image_readers(data)
     _adopt_seg_class_names(model, sources)

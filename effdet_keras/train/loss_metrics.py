@@ -1,4 +1,4 @@
-"""The metrics that a training step updates: losses, gradient norm, learning rate."""
+"""Holds the metrics that a step updates: losses, gradient norm and learning rate."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from effdet_keras.train.losses import DetectionLoss
 
 
 class _LastValue(keras.metrics.Mean):
-    """A metric whose result is the last value that it was given."""
+    """A metric whose result is the value of the last update."""
 
     def update_state(self, value, sample_weight=None):
         self.reset_state()
@@ -22,10 +22,10 @@ class _LastValue(keras.metrics.Mean):
 class LossMetrics:
     """The metrics of a compiled model, besides the `loss` that Keras tracks itself.
 
-    It is no Keras container, so that files of models do not hold its variables.
+    It is not a Keras object, so that model files do not contain its variables.
 
     Args:
-        losses: names of losses that a training step and a validation step have.
+        losses: names of the losses that both training and validation steps have.
     """
 
     def __init__(self, losses: Iterable[str]) -> None:
@@ -40,27 +40,30 @@ class LossMetrics:
         return [*self._losses.values(), *self._training_only.values()]
 
     def add(self, names: Iterable[str]) -> None:
-        """Adds the mean of a loss that only training steps have, by its name."""
+        """Adds a mean for each of these losses, which only training steps have."""
         self._training_only |= {name: keras.metrics.Mean(name=name) for name in names}
 
     def remove(self, names: Iterable[str]) -> None:
-        """Removes what `add` added."""
+        """Removes metrics that `add` added."""
         for name in names:
             self._training_only.pop(name, None)
 
     def update(self, values: Mapping[str, Any]) -> None:
-        """Updates the metrics that there are values for; ignores other values."""
+        """Updates the metrics whose names are in `values`; ignores other values."""
         for name, metric in (self._losses | self._training_only).items():
             if name in values:
                 metric.update_state(values[name])
 
     def validation_logs(self, logs: Mapping[str, Any]) -> dict[str, Any]:
-        """The logs of a validation step: without what only a training step has."""
+        """Returns logs without the metrics that only training steps have."""
         return {n: value for n, value in logs.items() if n not in self._training_only}
 
 
 def loss_names(config: EfficientDetConfig, loss: DetectionLoss) -> list[str]:
-    """The names of the losses of a network's heads, in the order of the logs."""
+    """Returns the names of the losses of a network, in the order of the logs.
+
+    They are the losses of its heads, and the L2 decay.
+    """
     names = []
     if config.has_detection:
         names += ["class_loss", "box_loss"]

@@ -1,4 +1,4 @@
-"""The losses: focal for classes, Huber and IoU for boxes, and of pixels."""
+"""Losses: focal for classes, Huber and IoU for boxes, cross entropy for pixels."""
 
 from __future__ import annotations
 
@@ -50,29 +50,33 @@ def focal_loss(
 ) -> Any:
     """Computes the focal loss of each anchor, summed over its classes.
 
-    https://arxiv.org/abs/1708.02002, section 3. Each class is a binary classification
-    of its own with logit `x`, `p = sigmoid(x)` and label `y`:
+    https://arxiv.org/abs/1708.02002, section 3. Each class is a separate binary
+    classification with logit `x`, `p = sigmoid(x)` and label `y`:
 
         y = 1:  alpha * (1 - p)**gamma * cross_entropy(x, 1 - s)
         y = 0:  (1 - alpha) * p**gamma * cross_entropy(x, s)
 
-    with `s = label_smoothing / 2`. Smoothing reaches the cross entropy only.
-    Background anchors have no class with `y = 1`, ignored ones (-2) no loss. A
-    label of `C` or more counts as background.
+    with `s = label_smoothing / 2`. Smoothing changes only the cross entropy.
+    Background anchors (-1) have no class with `y = 1`. Ignored anchors (-2) have no
+    loss. A label of `C` or more counts as background.
 
     Args:
         class_targets: int tensor `[..., N]`: `0 .. C-1`, -1 background, -2 ignore.
         class_logits: float tensor `[..., N, C]`.
-        alpha: in `[0, 1]`, weight of `y = 1`.
-        gamma: 0 or above, the focusing parameter: how much well-classified examples
-            are down-weighted.
-        label_smoothing: in `[0, 1]`.
-        class_weights: `C` floats of 0 or above, factors on the losses of the classes,
-            with `y = 1` and `y = 0` alike; None for 1.
+        alpha: float in `[0, 1]`, the weight of `y = 1`.
+        gamma: float of at least 0, the focusing parameter: how much well-classified
+            examples are down-weighted.
+        label_smoothing: float in `[0, 1]`.
+        class_weights: `C` floats of at least 0, factors on the losses of the classes,
+            for both `y = 1` and `y = 0`. None is 1 for all classes.
 
     Returns:
         Float32 tensor `[..., N]`. Loss and gradient are finite for all finite
         logits.
+
+    Raises:
+        ValueError: If a number is out of its range, or there is not one weight per
+            class.
 
     Example:
         >>> loss = focal_loss([[1, -1, -2]], ops.zeros((1, 3, 2)))
@@ -111,11 +115,11 @@ def focal_loss(
 
 @fused
 def _loss_and_slope(class_targets, logits, weights, alpha, gamma, smoothing):
-    """The focal loss `[..., N]`, and its derivative by each logit `[..., N, C]`.
+    """Returns the focal loss `[..., N]` and its gradient by the logits `[..., N, C]`.
 
-    Written out because these arrays are the largest of a training step. The two cases
-    are one in z, the logit of the wrong answer: with q = sigmoid(z) the loss is
-    weight * q**gamma * (softplus(z) - smoothing * z).
+    The gradient is written out because these arrays are the largest of a training
+    step. The two cases of y become one with z, the logit of the wrong answer. With
+    q = sigmoid(z) the loss is weight * q**gamma * (softplus(z) - smoothing * z).
     """
     classes = ops.arange(logits.shape[-1], dtype="int32")
     is_class = ops.expand_dims(class_targets, -1) == classes
@@ -132,17 +136,39 @@ def _loss_and_slope(class_targets, logits, weights, alpha, gamma, smoothing):
 
 
 def huber_loss(box_targets: Any, box_deltas: Any, *, delta: float = 0.1) -> Any:
-    """The Huber loss of each number: `e**2 / 2` up to `delta`, then linear."""
+    """Computes the Huber loss of each number: `e**2 / 2` up to `delta`, then linear.
+
+    `e` is the absolute error, and the linear part is `delta * (e - delta / 2)`.
+
+    Args:
+        box_targets, box_deltas: float tensors of one shape, such as `[B, N, 4]`.
+        delta: float above 0.
+
+    Returns:
+        Float32 tensor of the same shape.
+
+    Example:
+        >>> ops.convert_to_numpy(huber_loss([0.0, 0.0], [0.1, 1.1])).round(3)
+        array([0.005, 0.105], dtype=float32)
+    """
     error = ops.abs(as_tensor(box_deltas) - as_tensor(box_targets))
     inner = ops.minimum(error, delta)
     return inner * (error - 0.5 * inner)
 
 
 def iou_loss(target_boxes: Any, boxes: Any, *, iou_loss_type: str) -> Any:
-    """`1 - metric` of boxes `[..., 4]` and targets, `[...]`; 0 for an empty target."""
+    """Computes `1 - metric` of boxes and their targets. It is 0 for an empty target.
+
+    Args:
+        target_boxes, boxes: float tensors `[..., 4]`, `yxyx` in one unit.
+        iou_loss_type: "iou", "giou", "diou" or "ciou", the metric.
+
+    Returns:
+        Float32 tensor `[...]`.
+    """
     boxes, target_boxes = as_tensor(boxes), as_tensor(target_boxes)
-    # Boxes first: where a box equals its target TensorFlow's slope follows the
-    # first argument, as in the reference.
+    # `boxes` is the first argument: if a box equals its target, TensorFlow takes the
+    # gradient with respect to the first argument, as in the reference.
     metric = _IOU_METRICS[iou_loss_type](boxes, target_boxes)
     return ops.where(box_ops.area(target_boxes) > 0.0, 1.0 - metric, 0.0)
 
@@ -151,10 +177,10 @@ def iou_loss(target_boxes: Any, boxes: Any, *, iou_loss_type: str) -> Any:
 @renamed_fields(divide_by="normalizer")
 @dataclasses.dataclass(frozen=True, repr=False)
 class DetectionLoss(FieldSerializable):
-    """The loss of EfficientDet: classes, boxes and, on request, an IoU term.
+    """The loss of EfficientDet: for classes, for boxes and, optionally, an IoU term.
 
-    https://arxiv.org/abs/1911.09070, section 5.1. With `P` the number of positive
-    anchors in the batch (those with a class or a box to predict) and `n = P + 1`:
+    https://arxiv.org/abs/1911.09070, section 5.1. `P` is the number of positive anchors
+    in the batch, which have a class or a box to predict. With `n = P + 1`:
 
         class_loss = sum(focal) / n                      over all anchors
         box_loss = sum(huber) / (4 * n)                  over positive anchors
@@ -163,45 +189,46 @@ class DetectionLoss(FieldSerializable):
                                               + iou_loss_weight * box_iou_loss
 
     where `huber` of an error `e` is `e**2 / 2` up to `delta`, and linear from there on.
-    With `anchor_weights` each anchor's losses are multiplied by its weight, and `P` is
-    the sum of the weights of positive anchors.
-    Everything is computed in float32. The reference leaves a coordinate of a positive
-    anchor out of the box loss where its target is exactly 0; here it counts.
+    With `anchor_weights`, the losses of each anchor are multiplied by its weight, and
+    `P` is the sum of the weights of positive anchors.
+
+    Everything is computed in float32. The reference omits a coordinate of a positive
+    anchor from the box loss if its target is exactly 0. Here it counts.
 
     Args:
         alpha, gamma, label_smoothing: see `focal_loss`.
-        delta: above 0, in the unit of the box codes.
-        box_loss_weight: 0 or above; 0 leaves the Huber loss out.
+        delta: float above 0, in the unit of the box codes.
+        box_loss_weight: float of at least 0. With 0 the Huber loss is not computed.
         iou_loss_type: None, "iou", "giou", "diou" or "ciou".
-        iou_loss_weight, class_loss_weight: 0 or above, factors of the terms.
-        class_weights: one float of 0 or above per class, see `focal_loss`; or None.
-        normalizer: what `n` is: "positives_plus_one"; "positives", at least 1, as in
-            the TF Object Detection API; or "one".
-        positives_momentum: below 1, or None. Above 0, the losses of training are
+        iou_loss_weight, class_loss_weight: floats of at least 0, factors of the terms.
+        class_weights: one float of at least 0 per class, see `focal_loss`; or None.
+        normalizer: the definition of `n`: "positives_plus_one" for `P + 1`; "positives"
+            for `P`, but at least 1, as in the TF Object Detection API; or "one" for 1.
+        positives_momentum: float below 1, or None. Above 0, the losses of training are
             divided by a moving average of `n` (`extras/moving_normalizer.py`). 0 or
-            below is as None: `n` counts the anchors of all replicas, where the
-            reference takes the mean over replicas for a number below 0.
+            below has the same effect as None: `n` counts the anchors of all replicas.
+            (For a number below 0, the reference takes the mean over replicas.)
 
     Call arguments:
-        class_targets: int tensor `[B, N]`, of a `Matching`.
-        box_targets: float tensor `[B, N, 4]`, of a `Matching`.
-        class_logits: float tensor `[B, N, C]`, of the network.
-        box_deltas: float tensor `[B, N, 4]`, of the network.
+        class_targets: int tensor `[B, N]`, from a `Matching`.
+        box_targets: float tensor `[B, N, 4]`, from a `Matching`.
+        class_logits: float tensor `[B, N, C]`, from the network.
+        box_deltas: float tensor `[B, N, 4]`, from the network.
         anchors: float tensor `[N, 4]`, `yxyx` in pixels.
-        anchor_weights: float tensor `[B, N]`, of a `Matching`, or None for 1.
-        normalizer: float32 scalar, in the place of `n`. Where the batch is one part of
-            several, `n` of all of them divided by their number makes the mean of the
-            losses of the parts the loss of the whole.
-        box_scales: four floats, the `scales` of `encode_boxes` that targets and deltas
-            have, for IoU losses.
+        anchor_weights: float tensor `[B, N]`, from a `Matching`, or None for 1.
+        normalizer: float32 scalar that replaces `n`, or None. Pass it if the batch is
+            one of several shards: with the `n` of all shards, divided by their number,
+            the mean of the shards' losses is the loss of the whole batch.
+        box_scales: four floats, the `scales` of `encode_boxes` with which targets and
+            deltas are encoded. IoU losses need them.
 
     Returns:
         Dict of float32 scalars: `loss`, `class_loss`, `box_loss` and, with an
-        `iou_loss_type`, `box_iou_loss`. The terms are without their weights.
+        `iou_loss_type`, `box_iou_loss`. The terms are not multiplied by their weights.
 
     Raises:
-        ValueError: If there is no such `iou_loss_type` or `normalizer`, or a number is
-            not in its range.
+        ValueError: If `iou_loss_type` or `normalizer` is unknown, or a number is out of
+            its range.
 
     Example:
         >>> loss = DetectionLoss(iou_loss_type="giou")
@@ -233,7 +260,7 @@ class DetectionLoss(FieldSerializable):
             object.__setattr__(self, "class_weights", tuple(self.class_weights))
 
     def __repr__(self) -> str:
-        """The call that makes it, without the defaults."""
+        """Returns the call that creates the object, without arguments at defaults."""
         fields = [(f.name, f.default) for f in dataclasses.fields(self)]
         values = [(name, getattr(self, name), default) for name, default in fields]
         given = [f"{name}={value!r}" for name, value, d in values if value != d]
@@ -257,8 +284,8 @@ class DetectionLoss(FieldSerializable):
             normalizer = self.normalizer_of(
                 count_positives(class_targets, box_targets, anchor_weights)
             )
-        # Not a mask on the loss: an overflow times 0 would be NaN. Anchors that are not
-        # positive have zeros as targets and now as deltas, which is no loss.
+        # The deltas are masked, not the loss: an overflow times 0 would be NaN. Anchors
+        # that are not positive have targets of 0. With deltas of 0 their loss is 0.
         is_positive = _is_positive(class_targets, box_targets)
         box_deltas = ops.where(is_positive[..., None], box_deltas, 0.0)
         class_losses = focal_loss(
@@ -287,48 +314,55 @@ class DetectionLoss(FieldSerializable):
             )
             iou_losses = iou_loss(*boxes, iou_loss_type=self.iou_loss_type)
             total = _total(iou_losses, anchor_weights)
-            # By 4 as in the reference, although there is one value per box.
+            # Divided by 4 as in the reference, although there is one value per box.
             terms["box_iou_loss"] = total / (4.0 * normalizer)
             loss = loss + self.iou_loss_weight * terms["box_iou_loss"]
         return {"loss": loss, **terms}
 
     def normalizer_of(self, num_positives: Any) -> Any:
-        """What sums of losses are divided by: `n`, of the `P` of `count_positives`."""
+        """Returns `n`, which divides sums of losses, for `P` of `count_positives`."""
         return _DIVISORS[self.normalizer](num_positives)
 
 
 def count_positives(class_targets, box_targets, anchor_weights=None):
-    """`P` of `DetectionLoss`, a float32 scalar."""
+    """Returns `P` of `DetectionLoss`, a float32 scalar."""
     class_targets = as_tensor(class_targets, "int32")
     is_positive = _is_positive(class_targets, as_tensor(box_targets))
     return _total(ops.cast(is_positive, "float32"), anchor_weights)
 
 
 def segmentation_loss(masks, segmentation_logits):
-    """The cross entropy of each pixel's class, a mean for each image: float32 `[B]`.
+    """Computes the mean cross entropy of the pixels' classes for each image.
 
-    Of masks `[B, H, W]`, int, `0 .. K-1` or 255, and logits `[B, h, w, K]`. An output
-    pixel covers a square of the input, 4 x 4 pixels in the published models; its class
-    is that of the input pixel at the square's middle. Pixels of 255 are ignored; an
-    image of which all pixels are ignored has a loss of 0.
+    An output pixel covers a square of the input, 4 x 4 pixels in the published models.
+    Its class is that of the input pixel at the center of the square. Pixels of 255 are
+    ignored. The loss is 0 for an image in which all pixels are ignored.
 
-    google/automl's is the mean over all pixels of a batch.
+    google/automl instead takes the mean over all pixels of a batch.
+
+    Args:
+        masks: int tensor `[B, H, W]`, `0 .. K-1` or 255.
+        segmentation_logits: float tensor `[B, h, w, K]`.
+
+    Returns:
+        Float32 tensor `[B]`.
     """
     logits = as_tensor(segmentation_logits)
     masks = ops.convert_to_tensor(masks)
     masks = ops.cast(take_grid(masks, tuple(logits.shape[1:3])), "int32")
-    # A number that is neither a class nor 255 is for `train/inputs.py` to refuse.
+    # `train/inputs.py` rejects a number that is neither a class nor 255.
     has_class = ops.logical_and(masks >= 0, masks < logits.shape[-1])
     classes = ops.where(has_class, masks, 0)
     entropy = ops.sparse_categorical_crossentropy(classes, logits, from_logits=True)
-    # Not multiplied: a loss that is not finite must not hide, nor show where it is 0.
+    # `where`, not a product: a loss that is not finite must show in pixels that count,
+    # and must not show in ignored pixels.
     total = ops.sum(ops.where(has_class, entropy, 0.0), axis=(1, 2))
     count = ops.sum(ops.cast(has_class, "float32"), axis=(1, 2))
     return total / ops.maximum(count, 1.0)
 
 
 def _total(losses, anchor_weights):
-    """The sum of losses `[B, N]` or `[B, N, 4]`, times the weights of anchors."""
+    """Returns the sum of losses `[B, N]` or `[B, N, 4]`, times the anchor weights."""
     if anchor_weights is None:
         return ops.sum(losses)
     weights = as_tensor(anchor_weights)

@@ -28,13 +28,15 @@ if TYPE_CHECKING:
 
 __all__ = ["ATSSMatching", "IoUMatching", "Matching"]
 
-_ADDED_FRACTION = 1e-8  # of the image's sides: EPSILON of that API's box coders
+# A fraction of the image's sides: EPSILON of the TF Object Detection API's box coders.
+_ADDED_FRACTION = 1e-8
 
 
 class Matching(FieldSerializable, abc.ABC):
-    """A rule that says which anchor has to predict which box.
+    """A rule that decides which anchor has to predict which box.
 
-    One of your own has `__call__`. Registered, it is kept in files of the model.
+    A rule of your own implements `__call__`. If its class is registered with Keras, the
+    rule is saved in files of the model.
 
     Example:
         >>> @keras.saving.register_keras_serializable(package="mine")
@@ -59,7 +61,7 @@ class Matching(FieldSerializable, abc.ABC):
         config: EfficientDetConfig,
         weights: Any = None,
     ) -> tuple[Any, ...]:
-        """Gives each anchor the class and the box it has to predict.
+        """Assigns to each anchor the class and the box that it has to predict.
 
         Args:
             boxes: float tensor `[B, M, 4]`, `yxyx` in pixels of the input. There may be
@@ -67,16 +69,20 @@ class Matching(FieldSerializable, abc.ABC):
             labels: int tensor `[B, M]`, `0 .. C-1`. Rows with a negative label or an
                 area of 0 are padding and match nothing.
             anchors: float array `[N, 4]`, `yxyx` in pixels of the input.
-            config: what the anchors are of.
-            weights: float tensor `[B, M]`, how much each box counts. It is given where
-                the ground truth has `weights`; a rule without it takes no such.
+            config: `EfficientDetConfig` of the model that the anchors belong to.
+            weights: float tensor `[B, M]`, the weight of each box. It is passed only if
+                the ground truth has `weights`. A rule without this argument does not
+                support them.
 
         Returns:
-            Tuple of `class_targets`, int32 `[B, N]`, the label of the matched box, -1
-            for background or -2 for what no loss is to be taken of; `box_targets`,
-            float32 `[B, N, 4]`, its `encode_boxes` code with `config.box_scales`, 0
-            where there is none; and, where not all anchors count alike,
-            `anchor_weights`, float32 `[B, N]`.
+            Tuple of two or three tensors:
+
+            - `class_targets`, int32 `[B, N]`: the label of the matched box, -1 for
+              background, or -2 for an anchor without a loss.
+            - `box_targets`, float32 `[B, N, 4]`: the `encode_boxes` code of the matched
+              box with `config.box_scales`, 0 for an anchor without a box.
+            - `anchor_weights`, float32 `[B, N]`, only if anchors have different
+              weights.
         """
 
 
@@ -84,25 +90,29 @@ class Matching(FieldSerializable, abc.ABC):
 @renamed_fields(in_fractions="normalized_coordinates")
 @dataclasses.dataclass(frozen=True)
 class IoUMatching(Matching):
-    """Anchors take the box they overlap enough: the rule of the reference.
+    """Matches anchors and boxes by an IoU threshold, as the reference does.
 
-    An anchor takes the box it overlaps most if their IoU reaches the threshold,
-    else the background (RetinaNet, https://arxiv.org/abs/1708.02002, section 4). In
-    addition each box is force-matched to the anchor it overlaps most, whatever their
-    IoU, so that no object is left out, unless `force` is False. Of equal overlaps the
-    first counts. Where two boxes overlap one anchor most, it is force-matched to the
-    first, and the second is not force-matched; nor is a box of weight 0.
+    An anchor is matched to the box that it overlaps most, if their IoU reaches the
+    threshold. Otherwise it is background (RetinaNet, https://arxiv.org/abs/1708.02002,
+    section 4).
+
+    In addition, unless `force` is False, each box is force-matched to the anchor that
+    it overlaps most, whatever their IoU, so that no object is left out. If overlaps are
+    equal, the first one counts. If two boxes overlap the same anchor most, the anchor
+    is force-matched to the first box, and the second is not force-matched. A box of
+    weight 0 is not force-matched either.
 
     Args:
-        iou_threshold: above 0, at most 1.
-        ignore_threshold: above 0, at most `iou_threshold`, or None. Anchors
-            between the two are neither positive nor background.
-        force: whether each box is force-matched.
-        background_weight: at least 0, how much an anchor of the background
-            counts beside one that has a box.
-        normalized_coordinates: whether to compute in fractions of the image, and with
-            1e-8 added to all sides, as the TF Object Detection API does: all but
-            tiny boxes differ by rounding alone.
+        iou_threshold: float above 0, at most 1.
+        ignore_threshold: float above 0, at most `iou_threshold`, or None. Anchors
+            between the two thresholds are ignored: they are neither positive nor
+            background.
+        force: bool, whether each box is force-matched.
+        background_weight: float of at least 0, the weight of a background anchor. An
+            anchor with a box has weight 1, or the weight of its box.
+        normalized_coordinates: bool, whether to compute in fractions of the image, and
+            with 1e-8 added to all sides, as the TF Object Detection API does. Except
+            for tiny boxes, the results differ by rounding only.
 
     Example:
         >>> IoUMatching(ignore_threshold=0.4)
@@ -135,7 +145,7 @@ background_weight=1.0, normalized_coordinates=False)
         if weights is not None:
             weights = as_tensor(weights)
             force_matched = ops.logical_and(force_matched, weights > 0.0)
-        # Two more rows stand for background and for what is ignored.
+        # Two more rows stand for background and for ignored anchors.
         boxes = ops.pad(boxes, [[0, 0], [0, 2], [0, 0]])
         labels = ops.pad(labels, [[0, 0], [0, 1]], constant_values=BACKGROUND)
         labels = ops.pad(labels, [[0, 0], [0, 1]], constant_values=IGNORE)
@@ -157,20 +167,24 @@ background_weight=1.0, normalized_coordinates=False)
 @keras.saving.register_keras_serializable(package="effdet_keras")
 @dataclasses.dataclass(frozen=True)
 class ATSSMatching(Matching):
-    """Each box takes the best of the anchors around it, by a threshold of its own.
+    """Matches each box to the best anchors around it, by an IoU threshold per box.
 
-    Adaptive training sample selection, https://arxiv.org/abs/1912.02424, section 3.2.
-    The candidates of a box are the anchors of the `top_k` cells of each level whose
-    centers are nearest to its own. It takes those of them that have their center in
-    the box and an IoU with it of at least `mean + deviation` of the IoUs of all its
-    candidates; and, which is not in the paper, always the candidate it overlaps most,
-    so that no object is left out. An anchor that several boxes take goes to the one it
-    overlaps most, but to one that it would leave without any anchor first.
+    This is adaptive training sample selection (ATSS), https://arxiv.org/abs/1912.02424,
+    section 3.2. The candidates of a box are the anchors of the `top_k` grid cells of
+    each level whose centers are nearest to the center of the box. A candidate is
+    matched if its center lies in the box, and if its IoU with the box is at least
+    `mean + deviation` of the IoUs of all candidates of the box.
 
-    Boxes that no anchor fits well get as much to learn from as others.
+    In addition, which is not in the paper, the candidate with the highest IoU is always
+    matched, so that no object is left out. If several boxes match one anchor, it goes
+    to a box for which it is the best candidate, and otherwise to the box that it
+    overlaps most.
+
+    So boxes that no anchor fits well get as many anchors as others.
 
     Args:
-        top_k: 1 or above; how many grid cells of each level are candidates.
+        top_k: int of at least 1, the number of grid cells of each level whose anchors
+            are candidates.
 
     Example:
         >>> ATSSMatching()
@@ -188,7 +202,7 @@ class ATSSMatching(Matching):
         cells = [height * width for height, width in levels]
         if weights is not None:
             weights = as_tensor(weights)
-        # One more row stands for background, so that there is one when M is 0.
+        # One more row stands for background. So there is a row even if M is 0.
         boxes = ops.pad(boxes, [[0, 0], [0, 1], [0, 0]])
         labels = ops.pad(labels, [[0, 0], [0, 1]], constant_values=BACKGROUND)
         candidates = _candidates(boxes, anchors, cells, self.top_k)  # [B, M, K]
@@ -201,9 +215,10 @@ class ATSSMatching(Matching):
 def _targets_of_rows(
     boxes, labels, anchors, rows, box_scales, weights=None, added_side=0.0
 ):
-    """Targets of anchors whose rows are known, int32 `[B, N]`.
+    """Returns the targets of anchors, given the row of each anchor's box.
 
-    Weights `[B, M]` are of the first rows, and 1 in all others.
+    `rows` is int32 `[B, N]`. `weights` `[B, M]` are those of the first `M` rows; the
+    weight of all other rows is 1.
     """
     class_targets, matched_boxes = _take_rows(labels, boxes, rows)
     box_targets = box_ops.encode_boxes(
@@ -219,10 +234,11 @@ def _targets_of_rows(
 
 
 def _rows_by_iou(boxes, force_matched, anchors, iou_threshold, ignore_threshold):
-    """Row of each anchor's box, int32 `[B, N]`.
+    """Returns the row of each anchor's box, int32 `[B, N]`.
 
-    The last but one stands for background, the last for what is ignored. Boxes are
-    matched one by one: a matrix `[M, N]` would be 177 MB at 1536 pixels and 100 boxes.
+    The last row but one stands for background, the last row for ignored anchors. Boxes
+    are matched one by one: a matrix `[M, N]` would take 177 MB at 1536 pixels and 100
+    boxes.
     """
     num_images, last = ops.shape(boxes)[0], ops.shape(boxes)[1] - 2
     num_anchors = anchors.shape[0]
@@ -230,17 +246,17 @@ def _rows_by_iou(boxes, force_matched, anchors, iou_threshold, ignore_threshold)
     anchor_columns = ops.unstack(anchors, 4, axis=1)
     anchor_area = box_ops.area(anchors)
     box_columns = ops.expand_dims(ops.transpose(boxes, (1, 2, 0)), -1)  # [M, 4, B, 1]
-    # With rows for background and ignored, as the boxes: JAX takes from no empty array.
+    # Padded as the boxes, because JAX cannot take rows from an empty array.
     force_matched = ops.pad(force_matched, [[0, 0], [0, 2]], constant_values=False)
     force_matched = ops.expand_dims(ops.transpose(force_matched), -1)  # [M, B, 1]
 
     def match_row(row, state):
-        """Matches box `row` of each image: updates the state, each part `[B, N]`."""
+        """Matches box `row` of each image. All arrays of the state are `[B, N]`."""
         best_iou, nearest, forced_row = state
         row = ops.cast(row, "int32")
         columns = ops.take(box_columns, row, axis=0)
         iou = _iou(columns, anchor_columns, anchor_area)
-        # The first of the largest; `ops.argmax` takes longer on a CPU.
+        # The first of the largest values; `ops.argmax` takes longer on a CPU.
         is_largest = iou == ops.max(iou, axis=1, keepdims=True)
         best_anchor = ops.where(is_largest, indices, num_anchors)
         is_forced = indices == ops.min(best_anchor, axis=1, keepdims=True)
@@ -263,7 +279,10 @@ def _rows_by_iou(boxes, force_matched, anchors, iou_threshold, ignore_threshold)
 
 
 def _iou(columns, anchor_columns, anchor_area):
-    """IoU `[B, N]` of one box per image, columns `[4, B, 1]`, with all anchors."""
+    """Returns the IoU `[B, N]` of one box per image with all anchors.
+
+    `columns` `[4, B, 1]` are the coordinates of the boxes.
+    """
     y_min, x_min, y_max, x_max = (columns[i] for i in range(4))
     anchor_y_min, anchor_x_min, anchor_y_max, anchor_x_max = anchor_columns
     height = ops.minimum(y_max, anchor_y_max) - ops.maximum(y_min, anchor_y_min)
@@ -274,10 +293,10 @@ def _iou(columns, anchor_columns, anchor_area):
 
 
 def _take_rows(labels, boxes, rows):
-    """Labels `[B, N]` and boxes `[B, N, 4]` of the rows, int32 `[B, N]`."""
+    """Returns the labels `[B, N]` and boxes `[B, N, 4]` of rows, int32 `[B, N]`."""
     num_images, num_rows = ops.shape(labels)[0], ops.shape(labels)[1]
     first = ops.arange(num_images, dtype="int32") * num_rows
-    rows = rows + ops.expand_dims(first, -1)  # of all images in one list
+    rows = rows + ops.expand_dims(first, -1)  # rows of the flattened batch
     return (
         ops.take(ops.reshape(labels, (-1,)), rows, axis=0),
         ops.take(ops.reshape(boxes, (-1, 4)), rows, axis=0),
@@ -285,8 +304,12 @@ def _take_rows(labels, boxes, rows):
 
 
 def _candidates(boxes, anchors, cells, top_k):
-    """Indices of the anchors of the nearest grid cells of each level, `[B, M, K]`."""
-    each = anchors.shape[0] // sum(cells)  # anchors of a cell
+    """Returns the indices `[B, M, K]` of the anchors in the nearest grid cells.
+
+    They are the `top_k` nearest cells of each level. `cells` is the number of cells of
+    each level.
+    """
+    each = anchors.shape[0] // sum(cells)  # anchors per cell
     centers = _centers(anchors[::each])
     box_centers = ops.expand_dims(_centers(boxes), -2)  # [B, M, 1, 2]
     found, start = [], 0
@@ -302,9 +325,11 @@ def _candidates(boxes, anchors, cells, top_k):
 
 
 def _ranks(boxes, labels, candidates):
-    """The rank of each candidate `[B, M, K, 4]` of a box; 0 where it is not matched.
+    """Returns the rank `[B, M, K]` of each candidate `[B, M, K, 4]` of a box.
 
-    It is their IoU, and 1 more where the box would be left without an anchor.
+    The rank of a matched candidate is its IoU. For the best candidate of a box, IoU + 1
+    is added, so that the box is not left without an anchor. A rank of 0 means that the
+    candidate is not matched.
     """
     rows = ops.expand_dims(boxes, -2)
     is_object = ops.logical_and(labels >= 0, box_ops.area(boxes) > 0.0)
@@ -327,7 +352,10 @@ def _ranks(boxes, labels, candidates):
 
 
 def _row_of_each_anchor(candidates, rank, num_anchors):
-    """The row that ranks an anchor highest, int32 `[B, N]`; the last for background."""
+    """Returns the row in which each anchor has its highest rank, int32 `[B, N]`.
+
+    The last row stands for background.
+    """
     num_images, num_rows = ops.shape(rank)[0], ops.shape(rank)[1]
     first = ops.arange(num_images, dtype="int32") * num_anchors
     slots = ops.reshape(candidates + ops.reshape(first, (-1, 1, 1)), (-1,))
@@ -335,7 +363,8 @@ def _row_of_each_anchor(candidates, rank, num_anchors):
     flat = ops.reshape(rank, (-1,))
     highest = ops.segment_max(flat, slots, num_segments=num_slots)
     is_highest = ops.logical_and(flat > 0.0, flat == ops.take(highest, slots, axis=0))
-    # Of rows of equal rank the first: counted from the end, the last is 0.
+    # The first of several rows of equal rank. Rows are counted from the end, so that
+    # the last one is 0.
     from_end = num_rows - 1 - ops.arange(num_rows, dtype="int32")
     from_end = ops.reshape(
         ops.broadcast_to(ops.reshape(from_end, (1, -1, 1)), ops.shape(rank)), (-1,)
@@ -343,7 +372,7 @@ def _row_of_each_anchor(candidates, rank, num_anchors):
     best_row = ops.segment_max(
         ops.where(is_highest, from_end, 0), slots, num_segments=num_slots
     )
-    # A slot that is nobody's candidate has the lowest number there is.
+    # `segment_max` gives the lowest number to a slot that is no box's candidate.
     rows = num_rows - 1 - ops.maximum(best_row, 0)
     return ops.reshape(rows, (-1, num_anchors))
 
@@ -353,11 +382,14 @@ def _centers(boxes):
 
 
 def _as_tensors(boxes, labels, anchors):
-    """Float32 boxes, int32 labels and float32 anchors; ValueError for wrong shapes."""
+    """Returns float32 boxes, int32 labels and float32 anchors.
+
+    Raises ValueError for wrong shapes.
+    """
     boxes, anchors = as_tensor(boxes), as_tensor(anchors)
     labels = as_tensor(labels, "int32")
     shapes = tuple(boxes.shape), tuple(labels.shape)
-    # Where one has a single row, arrays would be stretched to fit.
+    # Without this check, an array with a single row would be broadcast.
     is_right = len(shapes[0]) == 3 and shapes[0][1] in (None, *shapes[1][1:2])
     rule = "`boxes` must be [B, M, 4] and `labels` [B, M]"
     require(is_right or None in shapes[1], rule, boxes=shapes[0], labels=shapes[1])

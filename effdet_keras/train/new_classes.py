@@ -1,11 +1,11 @@
-"""`freeze="all-but-new-classes"`: what a detector knew stays, bit by bit.
+"""`freeze="all-but-new-classes"`: the outputs for old classes stay the same bits.
 
 The last layer of the class head has one channel for each anchor and class. Only the
-channels of new classes train, of its pointwise kernel and its bias: all other weights
-are frozen by `train/freezing.py`. So neither the boxes nor the logits of old classes
-change, and an object of an old class that is not annotated teaches nothing.
+channels of new classes are trained, in its pointwise kernel and its bias. All other
+weights are frozen by `train/freezing.py`. So neither the boxes nor the logits of old
+classes change, and objects of old classes that are not annotated have no effect.
 
-Channel `anchor * num_classes + label` is that of a label, as in `PredictionHead`.
+Channel `anchor * num_classes + label` belongs to a label, as in `PredictionHead`.
 """
 
 from __future__ import annotations
@@ -29,14 +29,14 @@ _OLD_CLASSES_STAND_STILL = (
 
 
 def new_labels(model: Any) -> tuple[int, ...]:
-    """The labels of classes that the loaded detector did not have.
+    """Returns the labels of classes that the loaded detector did not have.
 
     Raises:
-        ValueError: If no detector was loaded, or none or all of its classes are the
-            model's; the message names the classes and the cure.
+        ValueError: If no detector was loaded, if the model has no new class, or if all
+            of its classes are new. The message names the classes and the cure.
     """
     loaded = model.loaded_classes
-    if loaded is None and model.frozen_labels:  # of an archive
+    if loaded is None and model.frozen_labels:  # a model loaded from an archive
         return _others(model, model.frozen_labels)
     example = "`EfficientDet.from_preset(..., weights='runs/old', class_names={})`"
     if loaded is None:
@@ -65,14 +65,18 @@ def new_labels(model: Any) -> tuple[int, ...]:
 
 
 def labels_to_freeze(model: Any) -> tuple[int, ...]:
-    """The labels that are no `new_labels`; raises as those do."""
+    """Returns the labels that are not in `new_labels`.
+
+    Raises:
+        ValueError: As `new_labels`, and for a model of `quantize_aware`.
+    """
     rule = _OLD_CLASSES_STAND_STILL.format("`quantize_aware`")
     require(model.quantization is None, rule, quantization=model.quantization)
     return _others(model, new_labels(model))
 
 
 def output_variables(model: Any) -> list:
-    """The weights with a channel for each anchor and class: a kernel and a bias."""
+    """Returns the weights with a channel per anchor and class: a kernel and a bias."""
     arrays = network_arrays(model.config)
     names = {array.name for array in arrays if array.part == "class_predict"}
     return [
@@ -83,14 +87,20 @@ def output_variables(model: Any) -> list:
 
 
 def check_not_adversarial(model: Any, adversarial: Any) -> None:
-    """Raises ValueError for adversarial training, whose batch norms all train."""
+    """Raises ValueError for adversarial training with frozen classes.
+
+    Adversarial training trains all of its batch norms.
+    """
     is_right = adversarial is None or not model.frozen_labels
     rule = _OLD_CLASSES_STAND_STILL.format("`adversarial`")
     require(is_right, rule, adversarial=adversarial)
 
 
 def loss_of_new_classes(model: Any, loss: Any) -> Any:
-    """A `DetectionLoss` that counts the new classes alone, where others are frozen."""
+    """Returns a `DetectionLoss` of the new classes only, if old classes are frozen.
+
+    Otherwise it returns the loss unchanged.
+    """
     if not model.frozen_labels:
         return loss
     weights = np.array(loss.class_weights or [1.0] * model.num_classes)
@@ -99,9 +109,9 @@ def loss_of_new_classes(model: Any, loss: Any) -> Any:
 
 
 def mask_old_classes(model: Any, gradients: list, variables: list) -> list:
-    """Gradients with zeros for old classes where these are frozen.
+    """Returns gradients with zeros for the channels of frozen old classes.
 
-    So they do not count in the norm that is clipped. See `old_classes_kept`.
+    So these channels do not count in the norm for clipping. See `old_classes_kept`.
     """
     if not model.frozen_labels:
         return gradients
@@ -114,9 +124,10 @@ def mask_old_classes(model: Any, gradients: list, variables: list) -> list:
 
 @contextlib.contextmanager
 def old_classes_kept(model: Any) -> Iterator[None]:
-    """Context of an update, after which the channels of old classes are as before.
+    """Context of an update that restores the channels of old classes at its end.
 
-    A decay, or averages of the optimizer's own, would move them without a gradient.
+    The optimizer's weight decay or its own averages would change them even without a
+    gradient.
     """
     variables = output_variables(model) if model.frozen_labels else []
     before = [ops.copy(variable) for variable in variables]
@@ -127,7 +138,7 @@ def old_classes_kept(model: Any) -> Iterator[None]:
 
 
 def _trains(model):
-    """Which channels train, bool `[num_anchors * num_classes]`."""
+    """Returns which channels train, bool `[num_anchors * num_classes]`."""
     trains = np.ones((model.config.num_anchors, model.num_classes), bool)
     trains[:, list(model.frozen_labels)] = False
     return trains.reshape(-1)

@@ -1,4 +1,4 @@
-"""From gradients to an update: factors, clipping, L2 decay, and the optimizers."""
+"""Turns gradients into updates: factors, clipping, L2 decay, and the optimizers."""
 
 from __future__ import annotations
 
@@ -23,34 +23,34 @@ from effdet_keras.network.computing import ON_TENSORFLOW, ON_TORCH
 from effdet_keras.network.initial_values import quick
 from effdet_keras.train.schedules import choice
 
-# --- What an optimizer counts: training steps, of which with `accumulate_steps` N every
-# N make one update of the weights.
+# --- Counters of an optimizer. It counts training steps. With `accumulate_steps` of N,
+# each update of the weights takes N steps.
 
 
 def steps_per_update(optimizer: keras.optimizers.Optimizer) -> int:
-    """The number of steps whose gradients make one update of the weights."""
+    """Returns the number of steps whose gradients make one update of the weights."""
     return _inner(optimizer).gradient_accumulation_steps or 1
 
 
 def step_counter(optimizer: keras.optimizers.Optimizer) -> keras.Variable:
-    """The variable that counts the steps of an optimizer."""
+    """Returns the variable that counts the steps of an optimizer."""
     return _inner(optimizer)._iterations  # `iterations` counts updates
 
 
 def steps_done(optimizer: keras.optimizers.Optimizer) -> int:
-    """The steps that an optimizer was given since it was made."""
+    """Returns the number of steps that an optimizer has done since its creation."""
     return int(ops.convert_to_numpy(step_counter(optimizer)))
 
 
 def _inner(optimizer):
-    return getattr(optimizer, "inner_optimizer", optimizer)  # of a loss scale
+    return getattr(optimizer, "inner_optimizer", optimizer)  # a `LossScaleOptimizer`
 
 
-KERNELS = "kernel$"  # of all convolutions, depthwise and pointwise ones as well
+KERNELS = "kernel$"  # of all convolutions, also depthwise and pointwise ones
 
 
-# --- Dicts of regular expressions on variable paths to numbers. The first that is found
-# in a path counts.
+# --- Dicts from regular expressions to numbers. The first expression that is found in
+# the path of a variable (`re.search`) gives its number.
 
 
 def check_found(argument, patterns, variables):
@@ -64,16 +64,17 @@ def check_found(argument, patterns, variables):
 
 
 def factors_of(multipliers, variables):
-    """The factor of each variable; 1 where no expression is found in its path."""
+    """Returns the factor of each variable: 1 if no expression is found in its path."""
     return [_first_found(multipliers or {}, v.path, otherwise=1.0) for v in variables]
 
 
 def multiply_gradients(gradients, multipliers, variables):
-    """Gradients times the factors of their variables, before they are clipped.
+    """Returns gradients multiplied by the factors of their variables.
 
-    As `multiply_gradients` of TF-Slim, which the Object Detection API's
-    `bias_grad_multiplier` is for. What divides gradients by their own size, as Adam
-    does, moves as far as without it: `learning_rate_multipliers` are for that.
+    It is applied before clipping. TF-Slim's `multiply_gradients`, which the Object
+    Detection API uses for `bias_grad_multiplier`, does the same. It has no effect on
+    the updates of optimizers that divide gradients by their own size, such as Adam: for
+    these use `learning_rate_multipliers`.
     """
     if not multipliers:
         return gradients
@@ -83,13 +84,16 @@ def multiply_gradients(gradients, multipliers, variables):
 
 
 def decay_factors(decay, variables):
-    """How much each variable decays: a float for all kernels, or that of a dict."""
+    """Returns the L2 decay of each variable, 0 for variables that do not decay.
+
+    `decay` is a float for all kernels, or a dict of regular expressions to floats.
+    """
     patterns = decay if isinstance(decay, dict) else {KERNELS: decay}
     return [_first_found(patterns, v.path, otherwise=0.0) for v in variables]
 
 
 def decay_loss(decay, variables):
-    """The L2 decay of variables by `decay_factors`, a float32 scalar."""
+    """Returns the L2 loss of variables, weighted by `decay_factors`: float32 scalar."""
     factors = decay_factors(decay, variables)
     decaying = [(v, factor) for v, factor in zip(variables, factors) if factor]
     if not decaying:
@@ -107,10 +111,10 @@ def _first_found(patterns, path, otherwise):
 
 
 def gradients_of(tape, target, variables):
-    """The gradients of a scalar, zeros for what it does not depend on.
+    """Returns the gradients of a scalar; zeros for variables it does not depend on.
 
-    The tape's own `unconnected_gradients="zero"` cannot make zeros of a Keras variable
-    where a step runs eagerly.
+    The tape's own `unconnected_gradients="zero"` fails for Keras variables if a step
+    runs eagerly.
     """
     gradients = tape.gradient(target, variables)
     return [
@@ -119,19 +123,31 @@ def gradients_of(tape, target, variables):
     ]
 
 
-# --- Clipping gradients in two stages, as the reference: one by one, then together.
+# --- Gradient clipping in two stages, as in the reference: each one, then all together.
 
 
 def clip_gradients(gradients, limit, *, each_first=True, scale=None):
-    """Gradients of at most this norm, first each, then all together; and their norm.
+    """Clips gradients by norm, and returns them with their global norm.
 
-    With a `scale`, that of the loss, they are clipped as if they were without it.
+    Args:
+        gradients: list of float tensors.
+        limit: float, the largest norm. None or 0 clips nothing.
+        each_first: bool, whether each gradient is clipped to `limit` before the global
+            norm of all of them is.
+        scale: float scalar, the loss scale that the gradients are multiplied by, or
+            None. The clipping and the returned norm are those of gradients without it;
+            the returned gradients keep it.
+
+    Returns:
+        Tuple of the clipped gradients and their global norm after clipping, a float32
+        scalar.
     """
-    # All vectors are one array: a step has 300, and each operation its price.
+    # All vectors are joined in one array: a step has 300, and each operation has a
+    # cost.
     vectors = [g for g in gradients if len(g.shape) == 1]
     tensors = [g for g in gradients if len(g.shape) != 1]
     numbers = ops.concatenate(vectors) if vectors else ops.zeros((0,))
-    count = len(vectors) + 1  # torch needs one at least
+    count = len(vectors) + 1  # torch needs at least one segment
     sizes = [v.shape[0] for v in vectors]
     owners = np.repeat(np.arange(count - 1), sizes or 0)
     squares = ops.segment_sum(ops.square(ops.cast(numbers, "float32")), owners, count)
@@ -154,7 +170,7 @@ def clip_gradients(gradients, limit, *, each_first=True, scale=None):
 
 
 def _split(vector, sizes):
-    """Pieces of a vector, of these sizes: on TensorFlow one operation, and not 24."""
+    """Splits a vector into pieces of these sizes: on TensorFlow 1 operation, not 24."""
     if len(sizes) < 2:
         return [vector]
     if ON_TENSORFLOW:
@@ -163,7 +179,7 @@ def _split(vector, sizes):
 
 
 def l2_loss(tensor):
-    """Half of the sum of squares, a float32 scalar: on TensorFlow one operation."""
+    """Returns half the sum of squares, a float32 scalar, on TensorFlow in one op."""
     tensor = ops.cast(tensor, "float32")
     if ON_TENSORFLOW:
         return tf.nn.l2_loss(tensor)
@@ -175,7 +191,7 @@ def _norm(vector):
 
 
 def all_finite(tensors):
-    """Whether no number in a list of float tensors is NaN or infinite."""
+    """Returns whether no number in a list of float tensors is NaN or infinite."""
     vectors = [
         t
         if len(t.shape) == 1 and keras.backend.standardize_dtype(t.dtype) == "float32"
@@ -186,15 +202,15 @@ def all_finite(tensors):
 
 
 def float_values(pairs):
-    """The values of the float variables among pairs of a variable and a value."""
+    """Returns the values of the float variables among (variable, value) pairs."""
     return [value for v, value in pairs if keras.backend.is_float_dtype(v.dtype)]
 
 
-# --- Updates of few operations.
+# --- Updates with few operations.
 
 
 def assign_sub_scaled(variable, rate, direction):
-    """Subtracts `rate * direction` from a variable, on TensorFlow by one operation."""
+    """Subtracts `rate * direction` from a variable, on TensorFlow in one operation."""
     if ON_TENSORFLOW:
         variable = variable.value if isinstance(variable, keras.Variable) else variable
         tf.raw_ops.ResourceApplyGradientDescent(
@@ -205,10 +221,11 @@ def assign_sub_scaled(variable, rate, direction):
 
 
 class _Fused:
-    """A Keras optimizer whose update is one operation for each variable on TensorFlow.
+    """Makes the update of a Keras optimizer one operation per variable on TensorFlow.
 
-    Keras composes it of ten to thirty: half of the time until the first step. With
-    several replicas, and on other backends, the update is Keras' own.
+    Keras' update consists of ten to thirty operations per variable, which take half of
+    the time until the first step. With several replicas, with `amsgrad`, and on other
+    backends, Keras' own update runs.
     """
 
     def add_variable(self, shape, initializer="zeros", *args, **kwargs):
@@ -220,7 +237,7 @@ class _Fused:
         return ON_TENSORFLOW and num_replicas() == 1 and is_plain
 
     def _factor(self, index):
-        """What the learning rate of a variable is multiplied with."""
+        """Returns the factor on the learning rate of a variable."""
         return 1.0
 
     def _apply_weight_decay(self, variables):
@@ -254,7 +271,7 @@ class _Update(NamedTuple):
 
 
 class _Shared:
-    """Numbers that all updates of a step need, each one operation in its graph."""
+    """Caches scalars that several updates of a step use, as one graph op each."""
 
     def __init__(self, learning_rate):
         self._learning_rate = learning_rate
@@ -267,12 +284,13 @@ class _Shared:
 
 @keras.saving.register_keras_serializable(package="effdet_keras")
 class SGD(_Fused, keras.optimizers.SGD):
-    """`keras.optimizers.SGD`."""
+    """`keras.optimizers.SGD`, with faster updates and the same arguments."""
 
     def _backend_update_step(self, grads, trainable_variables, learning_rate):
-        """On torch a few operations for all variables, as Keras has for its own class.
+        """Updates all variables with a few operations on torch.
 
-        The same bits: Keras' update is `m <- momentum * m - rate * gradient`.
+        Keras does this only for its own `SGD` class. The result has the same bits:
+        Keras' update is `m <- momentum * m - rate * gradient`.
         """
         is_plain = ON_TORCH and self.momentum and not self.nesterov
         indices = [self._get_variable_index(v) for v in trainable_variables]
@@ -332,23 +350,29 @@ class _FusedAdam(_Fused):
 
 @keras.saving.register_keras_serializable(package="effdet_keras")
 class Adam(_FusedAdam, keras.optimizers.Adam):
-    """`keras.optimizers.Adam`."""
+    """`keras.optimizers.Adam`, with faster updates and the same arguments."""
 
 
 @keras.saving.register_keras_serializable(package="effdet_keras")
 class AdamW(_FusedAdam, keras.optimizers.AdamW):
-    """`keras.optimizers.AdamW`."""
+    """`keras.optimizers.AdamW`, with faster updates and the same arguments."""
 
 
 @keras.saving.register_keras_serializable(package="effdet_keras")
 class Muon(AdamW):
-    """Muon for the kernels of pointwise convolutions, AdamW for all other variables.
+    """Updates kernels of pointwise convolutions by Muon, all other variables by AdamW.
 
-    The momentum of a kernel `[1, 1, m, n]`, as a matrix, is replaced by the nearest one
-    whose singular values are equal (Jordan et al., "Muon", 2024, by five steps of
-    Newton and Schulz). Updates have a root mean square of 0.4, twice that at which
-    AdamW's rates and decay fit (Liu et al., arXiv:2502.16982, 2.2), and a momentum of
-    0.9 (docs/fine_tuning.md). The last layers of the heads are AdamW's.
+    The (Nesterov) momentum of a kernel `[1, 1, m, n]` is taken as a matrix `[m, n]`. It
+    is replaced by the nearest matrix whose singular values are all equal (Jordan et
+    al., "Muon", 2024), approximated by five Newton-Schulz steps. Updates have a root
+    mean square of 0.4, and the momentum is 0.9 (docs/fine_tuning.md). With half of that
+    root mean square, the learning rates and weight decay of AdamW fit (Liu et al.,
+    arXiv:2502.16982, section 2.2). The last layers of the heads are updated by AdamW.
+
+    Args:
+        learning_rate, weight_decay: as in `keras.optimizers.AdamW`, for all variables.
+        beta_1, beta_2, epsilon, amsgrad: as in `keras.optimizers.AdamW`, for the
+            variables that AdamW updates.
     """
 
     def build(self, variables):
@@ -367,7 +391,7 @@ class Muon(AdamW):
         return self.assign_sub(variable, update * rate)
 
     def _update(self, updates, shared):
-        """As `update_step`, with all matrices of one shape together."""
+        """Does what `update_step` does, for all matrices of one shape together."""
         matrices = collections.defaultdict(list)
         for update in updates:
             if self._is_matrix[update.index]:
@@ -389,7 +413,7 @@ class Muon(AdamW):
 
 
 _MOMENTUM, _RMS = 0.9, 0.4
-_NEWTON_SCHULZ = (3.4445, -4.7750, 2.0315)  # of a step: a x + b x^3 + c x^5
+_NEWTON_SCHULZ = (3.4445, -4.7750, 2.0315)  # a, b, c of a step a x + b x^3 + c x^5
 
 
 def _is_hidden_pointwise(variable):
@@ -398,12 +422,15 @@ def _is_hidden_pointwise(variable):
 
 
 def _scale(shape):
-    """What makes the root mean square of an orthogonal update that of Muon."""
+    """Returns the factor that gives an orthogonal update a root mean square of 0.4."""
     return _RMS * math.sqrt(max(shape[2:]))
 
 
 def _orthogonal(matrices):
-    """Matrices `[..., m, n]` with singular values between about 0.7 and 1.2."""
+    """Returns matrices `[..., m, n]` with singular values of about 0.7 to 1.2.
+
+    Their singular vectors are those of the argument.
+    """
     is_tall = matrices.shape[-2] > matrices.shape[-1]
     x = ops.swapaxes(matrices, -1, -2) if is_tall else matrices
     x = x / (ops.sqrt(ops.sum(ops.square(x), axis=(-2, -1), keepdims=True)) + 1e-7)
@@ -411,12 +438,12 @@ def _orthogonal(matrices):
     a, b, c = (ops.convert_to_tensor(n, x.dtype) for n in (a * one, b * one, c))
 
     def next_step(square):
-        """What a step of Newton and Schulz multiplies `x` with, from its `x x^T`."""
+        """Returns the factor of a Newton-Schulz step on `x`, computed from `x x^T`."""
         return a + square @ (b + c * square)
 
     if x.shape[-1] > 2 * x.shape[-2] and runs_on_processors():
-        # The product of all steps, from `x x^T` alone, is less than half of the work,
-        # but needs all digits of float32, which graphics cards may leave out.
+        # Computing the product of all steps from `x x^T` alone is less than half of the
+        # work. But it needs the full precision of float32, which GPUs may not use.
         square = x @ ops.swapaxes(x, -1, -2)
         product = step = next_step(square)
         for _ in range(4):
@@ -432,7 +459,7 @@ def _orthogonal(matrices):
 
 # --- Optimizers by name.
 
-# The settings of each, and what they may be.
+# The settings of each optimizer, and the allowed values.
 _SHARE, _EPSILON = NumberRange("[0, 1)"), NumberRange("[0, inf)")
 _SGD_SETTINGS = {"momentum": _SHARE, "nesterov": bool}
 _ADAM_SETTINGS = {
@@ -447,7 +474,7 @@ _RMSPROP_SETTINGS = {
     "epsilon": _EPSILON,
     "centered": bool,
 }
-# Name: Keras' class, its own default rate, its settings.
+# For each name: the class, Keras' default learning rate, and the settings.
 _OPTIMIZERS = {
     "sgd": (SGD, 0.01, _SGD_SETTINGS),
     "momentum": (SGD, 0.01, _SGD_SETTINGS),
@@ -456,24 +483,24 @@ _OPTIMIZERS = {
     "rmsprop": (keras.optimizers.RMSprop, 0.001, _RMSPROP_SETTINGS),
     "muon": (Muon, 0.001, _ADAM_SETTINGS),
 }
-_DECAYING = ("adamw", "muon")  # themselves
-# TensorFlow's names go on with ":0" or "/replica_1:0".
+_DECAYING = ("adamw", "muon")  # optimizers that decay the weights themselves
+# Not "kernel$": TensorFlow adds ":0" or "/replica_1:0" to names.
 _NO_KERNEL = "^(?!.*kernel)"
 
 
 def optimizer_choice(optimizer):
-    """The name and settings of an optimizer by name or dict, checked."""
+    """Returns the name and the checked settings of an optimizer by name or dict."""
     known = {name: settings for name, (_, _, settings) in _OPTIMIZERS.items()}
     return choice("optimizer", optimizer, known, otherwise="a Keras optimizer")
 
 
 def default_learning_rate(optimizer):
-    """Keras' own default rate of an optimizer by name or dict."""
+    """Returns Keras' default learning rate of an optimizer by name or dict."""
     return _OPTIMIZERS[optimizer_choice(optimizer)[0]][1]
 
 
 def has_own_decay(optimizer):
-    """Whether an optimizer decays the weights, so that the loss should not."""
+    """Returns whether an optimizer decays the weights, so that the loss should not."""
     if isinstance(optimizer, keras.optimizers.Optimizer):
         return bool(_inner(optimizer).weight_decay)
     return optimizer is not None and optimizer_choice(optimizer)[0] in _DECAYING
@@ -482,9 +509,15 @@ def has_own_decay(optimizer):
 def named_optimizer(
     optimizer, learning_rate, *, weight_decay, multipliers=None, **more
 ):
-    """The Keras optimizer of a name or dict; "momentum" is SGD with 0.9.
+    """Returns the Keras optimizer for a name or dict. "momentum" is SGD with 0.9.
 
-    `multipliers` is a recipe's `learning_rate_multipliers`, or None.
+    Args:
+        optimizer: string or dict, see `optimizer` of `Recipe`.
+        learning_rate: float or Keras `LearningRateSchedule`.
+        weight_decay: float, the decay of the kernels for "adamw" and "muon"; other
+            optimizers ignore it.
+        multipliers: dict, a recipe's `learning_rate_multipliers`, or None.
+        **more: further arguments of the Keras optimizer.
     """
     name, settings = optimizer_choice(optimizer)
     cls = _OPTIMIZERS[name][0]
@@ -502,7 +535,7 @@ def named_optimizer(
     return made
 
 
-# --- A learning rate of its own for each variable.
+# --- Learning rates that differ between variables.
 
 
 @functools.cache
@@ -511,10 +544,11 @@ def _with_multipliers(cls):
 
 
 class _WithMultipliers:
-    """A Keras optimizer whose variables have factors on its rate, and so on its decay.
+    """Multiplies the learning rate of a Keras optimizer by a factor for each variable.
 
-    Gradients would not do: what divides them by their own size, as Adam, moves as far
-    whatever they are multiplied with.
+    The decay of a variable is multiplied as well. Multiplying gradients would not work
+    with optimizers that divide them by their own size, such as Adam: their updates do
+    not depend on the factor.
     """
 
     def build(self, variables):
@@ -525,7 +559,7 @@ class _WithMultipliers:
         return self._factors[index]
 
     def update_step(self, gradient, variable, learning_rate):
-        # TensorFlow gives its own variable, whose name is no path.
+        # `variable` may be TensorFlow's own, whose name is not the path.
         index = self._get_variable_index(variable)
         known = self._trainable_variables[index]
         rate = learning_rate * self._factors[index]
@@ -535,4 +569,4 @@ class _WithMultipliers:
         super().update_step(gradient, variable, rate)
 
     def _apply_weight_decay(self, variables):
-        """Nothing: `update_step` does."""
+        """Does nothing: `update_step` applies the decay."""

@@ -1,4 +1,4 @@
-"""How a detector is trained: `Recipe`, and the optimizers that it can choose."""
+"""Declares how a detector is trained: `Recipe`, with its optimizer and schedule."""
 
 from __future__ import annotations
 
@@ -38,12 +38,12 @@ from effdet_keras.train.schedules import (
     with_short_warmup,
 )
 
-AUTO = "auto"  # the value of a field that the recipe is to choose
+AUTO = "auto"  # the value of a field that the recipe chooses
 Auto = Literal["auto"]
 TFOD_NAME = "tfod"
 NAMES = (AUTO, "reference", TFOD_NAME)
 _OPTIMIZER_FIELDS = ("optimizer", "schedule", "learning_rate", "weight_decay")
-REFERENCE = {  # what the reference has in fields that are "auto"
+REFERENCE = {  # the reference's values of fields that are "auto"
     "clip_norm": 10.0,
     "ema_decay": 0.9998,
     "freeze": None,
@@ -52,15 +52,15 @@ REFERENCE = {  # what the reference has in fields that are "auto"
     "matching": IoUMatching(),
 }
 _LEARNING_RATE, _WARMUP_INIT = 0.08, 0.008  # the reference's
-_L2_DECAY = 4e-5  # the reference's, of the loss
-# The full rate, as a schedule: `fit` can replace it without a change of variables.
+_L2_DECAY = 4e-5  # the reference's, added to the loss
+# The full rate as a schedule, which `fit` can replace without a change of variables.
 _UNTIL_FIT = {"name": "constant", "warmup_steps": 0}
 _ADAMW_DECAY = 0.004  # Keras' own default
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class RecipeFields:
-    """The fields of a `Recipe` that a file of a run has, with their types there."""
+    """Declares the fields of a `Recipe` that a run's file can set, with their types."""
 
     optimizer: str | dict[str, Any] | None = None
     schedule: str | dict[str, Any] | None = None
@@ -89,83 +89,95 @@ class RecipeFields:
 
 @dataclasses.dataclass(frozen=True)
 class Recipe(RecipeFields):
-    """How a detector is trained: every option, declared and checked here alone.
+    """How to train a detector: all options are declared and checked here.
 
-    `EfficientDet.compile` takes a recipe, or its name, and changes to it. The recipe
-    fills a field that is "auto", or None for `optimizer`, `loss`, `schedule` and
-    `learning_rate`.
+    `EfficientDet.compile` takes a recipe, or its name, and overrides of its fields. The
+    recipe chooses the value of each field that is "auto". For `optimizer`, `loss`,
+    `schedule` and `learning_rate` it chooses the value if the field is None.
 
     Args:
-        name: who fills fields that are "auto": "auto" is `fit`, from what the data is
-            (docs/fine_tuning.md); "reference" google/automl; "tfod" the configs of the
-            TF Object Detection API, with its losses, matching and L2 decay, a rate of
-            0.08 whatever the batch size, 2,500 steps of warm-up, a cosine over 300,000,
-            neither clipping nor averages (docs/migrating_from_tfod.md).
-        optimizer: None for the recipe's; "sgd", "momentum" (SGD with 0.9), "adam",
-            "adamw", "rmsprop" or "muon" (`train/optimizers.py`); a dict of such a name
-            and Keras' own arguments, such as `{"name": "rmsprop", "momentum": 0.9}`; or
-            a Keras optimizer, which brings its own learning rate.
-        loss: `effdet_keras.train.losses.DetectionLoss`. None is that of the recipe, and
-            where the heads are new one with a CIoU term.
-        matching: which anchor has to predict which box: an `ek.matching.ATSSMatching`
-            or `IoUMatching`, or one of your own; "auto" is `IoUMatching()`, and where
-            the heads are new `ATSSMatching()`.
+        name: the source of the values for fields that are "auto". "auto": `fit`
+            chooses them from the data (docs/fine_tuning.md). "reference": those of
+            google/automl. "tfod": those of the configs of the TF Object Detection API
+            (docs/migrating_from_tfod.md), with its losses, matching and L2 decay, a
+            learning rate of 0.08 for all batch sizes, 2,500 steps of warm-up, a cosine
+            decay over 300,000 steps, and neither clipping nor averages.
+        optimizer: None for the recipe's optimizer; "sgd", "momentum" (SGD with a
+            momentum of 0.9), "adam", "adamw", "rmsprop" or "muon"
+            (`train/optimizers.py`); a dict of such a name and arguments of the Keras
+            optimizer, such as `{"name": "rmsprop", "momentum": 0.9}`; or a Keras
+            optimizer, which has its own learning rate.
+        loss: `effdet_keras.train.losses.DetectionLoss`. None is the loss of the recipe.
+            With `name="auto"` and fewer than 100,000 steps, `fit` adds a CIoU term to
+            it, except for `freeze="all-but-new-classes"`.
+        matching: the rule for which anchor has to predict which box: an
+            `ek.matching.ATSSMatching`, an `IoUMatching`, or a `Matching` of your own.
+            "auto" is `IoUMatching()`. With `name="auto"` and fewer than 100,000 steps,
+            it is `ATSSMatching()`.
         schedule: "cosine" (the default), "stepwise" or "polynomial", which are as long
             as the training; "constant"; a dict of a name and settings, such as
-            `{"name": "cosine", "warmup_steps": 500}`, or of "exponential" or
-            "manual_step" (all settings: `named_schedule` of `train/schedules.py`); or a
-            Keras `LearningRateSchedule`.
-        learning_rate: the highest rate of a named schedule; of an optimizer by name the
-            default is Keras' own. The reference's is for a batch of 64, scaled to
-            yours, 0.08 by default. Its warm-up begins at a tenth.
-        weight_decay: float or None; `weight_decay / 2 * sum(w**2)` over the kernels (no
-            biases, no batch norm) is added to the loss. Or a dict of regular
-            expressions to floats, such as `{"^efficientnet": 0.0, "kernel$": 4e-5}`: of
-            a variable's `path` the first that is found in it counts, and what none is
-            found in does not decay. For "adamw" and "muon" it is their own decay, of
-            kernels as well, and nothing is added. "auto" is 4e-5; for those two 0.004;
-            for a Keras optimizer with a `weight_decay` of its own, nothing more.
-        clip_norm: float or None; "auto" is 10. Each gradient is clipped to this norm,
-            then all together; with "tfod" all together alone.
-        ema_decay: float below 1, or None for no averages; "auto" is 0.9998. The
-            averages are what the trained model detects with, see `fit`.
+            `{"name": "cosine", "warmup_steps": 500}`, also for "exponential" and
+            "manual_step" (`named_schedule` in `train/schedules.py` lists all settings);
+            or a Keras `LearningRateSchedule`.
+        learning_rate: float, the highest rate of a named schedule. The default for an
+            optimizer by name is Keras' default. The rate of the reference is for a
+            batch of 64, and is scaled to your batch size; its default is 0.08. The
+            warm-up begins at 0.008 for the reference (not scaled), at a tenth of the
+            rate for an optimizer by name, and at an 80th of the rate for "tfod".
+        weight_decay: float or None. `weight_decay / 2 * sum(w**2)` over the kernels
+            (not over biases and batch norm) is added to the loss. Or a dict of regular
+            expressions to floats, such as `{"^efficientnet": 0.0, "kernel$": 4e-5}`: a
+            variable takes the number of the first expression that is found in its
+            `path`, and does not decay if none is found. For "adamw" and "muon" it is
+            the optimizer's decoupled decay, also of kernels only, and nothing is added
+            to the loss. "auto" is 4e-5, for "adamw" and "muon" 0.004, and for a Keras
+            optimizer with its own `weight_decay` it adds no decay.
+        clip_norm: float or None. "auto" is 10. Each gradient is clipped to this norm,
+            then all of them by their global norm. "tfod" only clips by global norm.
+        ema_decay: float below 1, the decay of the moving averages (EMA) of the weights,
+            or None for no averages. "auto" is 0.9998. The trained model detects with
+            the averages, see `fit`.
         learning_rate_multipliers: dict of regular expressions to factors above 0, such
-            as `{"^efficientnet": 0.02}`, or None. A variable in whose `path` an
-            expression is found, the first that is, has its factor times the learning
-            rate, and decays by that much less. "auto" is None for the reference. Not
-            for a Keras optimizer.
-        gradient_multipliers: dict of regular expressions to factors above 0, such as
-            `{"bias$": 2.0}`, or None. The gradient of a variable in whose `path` an
-            expression is found, the first that is, is multiplied by its factor before
-            all are clipped, as the Object Detection API's `bias_grad_multiplier` does.
-            With SGD it is a factor on the rate, but for clipping and momentum's decay;
-            with Adam and Muon, which divide by the size of a gradient, next to nothing.
-        adversarial: `effdet_keras.AdvProp`, to train on adversarial images as well,
-            with TensorFlow on one device and without XLA; or None.
-        accumulate_steps: int, the batches of one update of weights and averages. The
-            gradients of each batch are clipped, and the update has their mean (Keras'
-            `gradient_accumulation_steps`). Batch norm sees one batch at a time.
-            Schedules still count batches; the reference's rate is scaled to the images
-            of an update. Not under a strategy of several devices, nor for a Keras
+            as `{"^efficientnet": 0.02}`, or None. The first expression that is found in
+            the `path` of a variable gives the factor on its learning rate, and so on
+            its decay. "auto" is None for the reference. Not allowed with a Keras
             optimizer.
-        grad_checkpoint: whether the blocks of the backbone and the cells of the
-            BiFPN keep only their outputs for the backward pass, which computes the rest
-            again: less memory, the same gradients, more time (docs/train.md).
-        loss_scale: float above 0, by which a model of "mixed_float16" multiplies its
-            loss at first: Keras halves it where gradients overflow, and doubles it
-            after 2,000 steps without. None is Keras' own, 32,768.
-        batch_norm_warmup: whether the moving statistics of batch norm have a short
-            memory in the first 900 steps, in which they would lag behind the weights;
-            "auto" is True where `fit` chooses, and False for "reference" and "tfod".
-        freeze: what must not train; see `freeze`. None leaves it as it is; "auto" may
-            freeze a pretrained backbone, where nothing is frozen yet.
-            "all-but-new-classes" adds classes to a loaded detector, and keeps boxes and
-            scores of those that it has, bit by bit (docs/add_a_class.md).
-        freeze_batch_norm: `batch_norm` of `freeze`.
+        gradient_multipliers: dict of regular expressions to factors above 0, such as
+            `{"bias$": 2.0}`, or None. The first expression that is found in the `path`
+            of a variable gives the factor on its gradient. Gradients are multiplied
+            before clipping, as the Object Detection API's `bias_grad_multiplier` does.
+            With SGD this is a factor on the learning rate, apart from clipping and the
+            decay of the momentum. With Adam and Muon, which divide by the size of a
+            gradient, it has almost no effect.
+        adversarial: `effdet_keras.AdvProp`, to train on adversarial images as well, or
+            None. It needs TensorFlow, one device, and no XLA.
+        accumulate_steps: int, the number of batches per update of weights and averages.
+            The gradients of each batch are clipped, and the update uses their mean
+            (Keras' `gradient_accumulation_steps`). Batch norm sees one batch at a time.
+            Schedules still count batches. The rate of the reference is scaled to the
+            number of images per update. Not allowed in a strategy of several devices,
+            or with a Keras optimizer.
+        grad_checkpoint: bool, whether the blocks of the backbone and the cells of the
+            BiFPN store only their outputs for the backward pass, which then computes
+            the rest again. That takes less memory and more time, and gives the same
+            gradients (docs/train.md).
+        loss_scale: float above 0, the initial loss scale of a "mixed_float16" model.
+            Keras halves it when gradients overflow, and doubles it after 2,000 steps
+            without overflow. None is Keras' default, 32,768.
+        batch_norm_warmup: bool, whether the moving statistics of batch norm use a lower
+            momentum in the first 900 steps. With the full momentum they would lag
+            behind the weights. "auto" is True if `fit` chooses, and False for
+            "reference" and "tfod".
+        freeze: the weights that do not train, see `EfficientDet.freeze`. None leaves
+            them as they are. "auto" may freeze a pretrained backbone if nothing is
+            frozen yet. "all-but-new-classes" adds classes to a loaded detector, and
+            keeps boxes and scores of its old classes, bit for bit
+            (docs/add_a_class.md).
+        freeze_batch_norm: bool, `batch_norm` of `EfficientDet.freeze`.
 
     Raises:
-        ValueError, TypeError: If a field has a value that cannot be right, or two
-            contradict.
+        ValueError, TypeError: If a field has a wrong value, or two fields contradict
+            each other.
 
     Example:
         >>> recipe = Recipe("reference", learning_rate=0.08)
@@ -177,7 +189,8 @@ class Recipe(RecipeFields):
 
     name: str = AUTO
     _: dataclasses.KW_ONLY
-    optimizer: Any = None  # as in a file, or an object of Keras; `schedule` as well
+    # As in a run's file, or an object of Keras; the same for `schedule`.
+    optimizer: Any = None
     schedule: Any = None
     loss: object = None
     matching: object = AUTO
@@ -196,7 +209,10 @@ class Recipe(RecipeFields):
         self._check_optimizer()
 
     def _check_optimizer(self):
-        """What goes with an optimizer: a Keras one brings its own of much."""
+        """Raises an error for fields that contradict the optimizer.
+
+        A Keras optimizer has its own learning rate, schedule and accumulation.
+        """
         if self._brings_optimizer:
             for field in ("schedule", "learning_rate", "accumulate_steps"):
                 rule = f"A Keras optimizer has its own `{field}`: leave one of them out"
@@ -224,7 +240,16 @@ class Recipe(RecipeFields):
 
     @classmethod
     def of(cls, recipe: str | Recipe, changes: Mapping[str, Any]) -> Recipe:
-        """A recipe, or that of a name, with other values for some fields."""
+        """Returns a recipe, given by name or as object, with some fields changed.
+
+        Raises:
+            TypeError: If a name in `changes` is not a field.
+            ValueError: If a value is wrong.
+
+        Example:
+            >>> Recipe.of("reference", {"clip_norm": 5.0}).clip_norm
+            5.0
+        """
         known = [f.name for f in dataclasses.fields(cls) if f.name != "name"]
         for name in changes:
             if name not in known:
@@ -239,29 +264,34 @@ class Recipe(RecipeFields):
 
     @property
     def has_auto_fields(self) -> bool:
-        """Whether fields that are not given depend on the data, so that `fit` has to
-        choose them.
+        """Whether `fit` has to choose fields from the data, which the caller omitted.
 
-        Those of "reference" and "tfod" do not; see `resolve`.
+        It has to for the name "auto", and not for "reference" and "tfod"; see
+        `resolve`.
         """
         return self.name == AUTO
 
     def is_given(self, field: str) -> bool:
-        """Whether the caller chose a field, so that nothing else may."""
+        """Returns whether the caller set a field. Then nothing else may change it."""
         return getattr(self, field) != getattr(Recipe, field)
 
     @property
     def given_fields(self) -> list[str]:
-        """The names of the fields that the caller chose."""
+        """The names of the fields that the caller set."""
         names = [f.name for f in dataclasses.fields(self) if f.name != "name"]
         return [name for name in names if self.is_given(name)]
 
     def is_auto(self, field: str) -> bool:
-        """Whether the recipe may fill a field: it is not given, and goes with the rest.
+        """Returns whether `fit` may choose a field.
 
-        An optimizer goes with its rate, schedule and decay: where it is given, none of
-        them is chosen. A Keras optimizer has been built for what trains, so that
-        nothing can be frozen any more.
+        That is so if the recipe has "auto" fields, the caller did not set this field,
+        and no other field rules it out:
+
+        - Optimizer, learning rate, schedule and decay belong together. None of them is
+          chosen if the caller sets the optimizer, or a schedule with its own rates.
+        - `freeze` and `learning_rate_multipliers` are not chosen for a Keras optimizer.
+          It has been built for the variables that train, so that nothing can be frozen
+          any more.
         """
         if self.is_given(field) or not self.has_auto_fields:
             return False
@@ -275,16 +305,16 @@ class Recipe(RecipeFields):
         return not (has_rate and field in _OPTIMIZER_FIELDS)
 
     def resolve(self, **values: Any) -> Recipe:
-        """The recipe with a value in the place of every "auto".
+        """Returns the recipe with a value in place of every "auto".
 
         Args:
-            **values: values of fields, which `fit` chose for its data. A field that is
-                given keeps its value; what else is "auto" gets that of the recipe by
-                its name, and of the reference where the name is "auto".
+            **values: values of fields that `fit` chose for its data. A field that the
+                caller set keeps its own value. Other "auto" fields get the value of the
+                recipe with this name, or of the reference if the name is "auto".
 
         Returns:
-            `Recipe` without a field that is "auto". With the name "auto" it becomes one
-            of the name "reference", as nothing is left to choose.
+            `Recipe` without an "auto" field. If the name was "auto", it becomes
+            "reference", because nothing is left to choose.
 
         Example:
             >>> requested = Recipe(clip_norm=1.0)
@@ -308,7 +338,8 @@ class Recipe(RecipeFields):
         }
         name = "reference" if self.has_auto_fields else self.name
         recipe = dataclasses.replace(self, name=name, **not_given)
-        # The default of the decay depends on the optimizer, which may just be chosen.
+        # The default of the decay depends on the optimizer, which may just have been
+        # chosen.
         return dataclasses.replace(recipe, weight_decay=recipe._weight_decay)
 
     @property
@@ -334,47 +365,50 @@ class Recipe(RecipeFields):
 
     @property
     def clips_each(self) -> bool:
-        """Whether each gradient is clipped before all are together."""
+        """Whether each gradient is clipped before all are clipped by global norm."""
         return not self._is_tfod
 
     @property
     def needs_length(self) -> bool:
-        """Whether the learning rate depends on the data, which `fit` knows first."""
+        """Whether the learning rate depends on the batch size or number of steps.
+
+        Both are known in `fit` only.
+        """
         if self._brings_optimizer or self._brings_schedule:
             return False
         return self._scales_rate or is_fitted(self._schedule)
 
     @property
     def _scales_rate(self):
-        """Whether the learning rate is for a batch of 64, and scaled to the data's."""
+        """Whether the learning rate is for a batch of 64, and scaled to the actual."""
         is_reference = self.optimizer is None and not self._is_tfod
         return is_reference and not has_own_rates(self._schedule)
 
     @property
     def l2_decay(self) -> float | dict[str, float]:
-        """The loss' weight decay, see `decay_factors`; 0 where the optimizer decays."""
+        """The L2 decay in the loss, see `decay_factors`. 0 if the optimizer decays."""
         if not self._brings_optimizer and has_own_decay(self.optimizer):
-            return 0.0  # it is AdamW's, see `new_optimizer`
+            return 0.0  # the optimizer decays, see `new_optimizer`
         return self._weight_decay or 0.0
 
     @property
     def _weight_decay(self):
-        """The decay, or the default that goes with the optimizer."""
+        """The decay, or the default for the optimizer."""
         if self.weight_decay != AUTO:
             return self.weight_decay
         if has_own_decay(self.optimizer):
-            # Of a Keras optimizer it is an argument of its own.
+            # A Keras optimizer already has its decay.
             return 0.0 if self._brings_optimizer else _ADAMW_DECAY
         from effdet_keras.extras.tfod.recipe import tfod_decay
 
         return tfod_decay() if self._is_tfod else _L2_DECAY
 
     def new_optimizer(self) -> keras.optimizers.Optimizer:
-        """The optimizer: the caller's own, one by name, or SGD with momentum 0.9.
+        """Returns the caller's optimizer, one by name, or SGD with a momentum of 0.9.
 
-        Until `fit` knows batch size and length of the training, a rate that is scaled
-        to the batch is that of one image, and a schedule that is as long as the
-        training stays at the full rate.
+        Batch size and length of the training are not known before `fit`. Until then, a
+        learning rate that scales with the batch size is that of a batch of one image,
+        and a schedule that is as long as the training stays at the full rate.
         """
         if self._brings_optimizer:
             return self.optimizer
@@ -393,7 +427,7 @@ class Recipe(RecipeFields):
     def rate_until_fit(
         self,
     ) -> float | keras.optimizers.schedules.LearningRateSchedule:
-        """What `new_optimizer` takes for a learning rate where no length is known."""
+        """Returns the learning rate of `new_optimizer`, before the length is known."""
         if self._brings_schedule:
             return self.schedule
         known = self
@@ -404,7 +438,19 @@ class Recipe(RecipeFields):
     def resolve_schedule(
         self, *, batch_size: int, steps_per_epoch: int, epochs: int
     ) -> float | keras.optimizers.schedules.LearningRateSchedule:
-        """The learning rate for a training of that length: a schedule or a float."""
+        """Returns the learning rate for a training of this length.
+
+        Args:
+            batch_size: number of images per step, above 0.
+            steps_per_epoch: number of steps per epoch, above 0.
+            epochs: number of epochs, above 0.
+
+        Returns:
+            Keras `LearningRateSchedule`, or a float for a constant rate.
+
+        Raises:
+            ValueError: If a number is out of its range.
+        """
         check_number("batch_size", batch_size, "(0, inf)")
         check_number("steps_per_epoch", steps_per_epoch, "(0, inf)")
         check_number("epochs", epochs, "(0, inf)")
@@ -428,7 +474,7 @@ class Recipe(RecipeFields):
         )
 
     def get_config(self):
-        """All fields; objects as Keras serialises them."""
+        """Returns all fields, with objects serialized as Keras does."""
         return keras.saving.serialize_keras_object(dict(vars(self)))
 
     @classmethod
@@ -437,7 +483,7 @@ class Recipe(RecipeFields):
             import effdet_keras.extras.advprop  # noqa: F401  # registers its class
         return cls(**keras.saving.deserialize_keras_object(config))
 
-    # --- Names of before, which work for one release.
+    # --- Former names, which work for one release.
 
     @property
     def is_open(self) -> bool:
@@ -463,9 +509,10 @@ class Recipe(RecipeFields):
 
 
 def shorten_warmup(recipe: Recipe, steps_per_epoch: int, steps: int) -> Recipe:
-    """The recipe, with a warm-up of a tenth of the steps where an epoch is longer.
+    """Returns the recipe with its warm-up shortened to a tenth of the steps.
 
-    A warm-up that is given, and the schedule of an object of Keras, stay.
+    It is shortened only if one epoch, the default warm-up, is longer. A warm-up that
+    the caller set, and an optimizer or schedule of Keras, are not changed.
     """
     if recipe._brings_optimizer or recipe._brings_schedule:
         return recipe

@@ -1,9 +1,10 @@
-"""Data that `fit(steps_per_epoch=...)` goes through as often as its steps need.
+"""Repeats data for `fit(steps_per_epoch=...)` as often as its steps need.
 
-Keras ends an epoch where the data ends, although fewer steps were done than asked for:
-24 images in batches of 8 give `steps_per_epoch=2` epochs of 2, 1, 2, 1 steps, and a
-schedule that is as long as the training never comes to its end. The reference repeats
-the data, and so does this: an epoch begins where the one before it stopped.
+Keras ends an epoch when the data ends, even if fewer steps than `steps_per_epoch` were
+done. With 24 images in batches of 8, epochs of `steps_per_epoch=2` have 2, 1, 2 and 1
+steps, and a schedule that is as long as the training never reaches its end. The
+reference repeats the data, and so does this module: an epoch begins where the one
+before it stopped.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ import numpy as np
 
 from effdet_keras.data.pipeline.image_reader import find_image_readers
 
-_KERAS_BATCH_SIZE = 32  # Keras' own, of arrays
+_KERAS_BATCH_SIZE = 32  # Keras' default for arrays
 
 
 def repeat(
@@ -29,20 +30,20 @@ def repeat(
     shuffle: bool | str = True,
     first_step: int = 0,
 ) -> tuple[Any, Any]:
-    """Returns data without end, as `x` and `y` of `keras.Model.fit`.
+    """Returns data that repeats without end, as `x` and `y` of `keras.Model.fit`.
 
     Args:
-        x: what `fit` takes: a `tf.data.Dataset`, an array of images, a
-            `keras.utils.PyDataset` or a torch `DataLoader`. A generator is returned as
-            it is: it cannot begin again.
-        y: dict of ground truth, where `x` is an array.
-        batch_size: int, images per batch, where `x` is an array.
-        shuffle: as in `keras.Model.fit`: whether arrays are in another order in each
-            pass, and "batch" for batches of neighbours in another order. It counts for
-            a `PyDataset` too.
-        first_step: int, the steps that a training which goes on has done already, so
-            that it finds its place in data that repeats its order. Batches of our own
-            `DetectionDataset` are put in their place by `train/data_order.py`.
+        x: a `tf.data.Dataset`, an array of images, a `keras.utils.PyDataset` or a torch
+            `DataLoader`. A generator is returned unchanged, because it cannot begin
+            again.
+        y: dict of ground truth, if `x` is an array.
+        batch_size: int, the number of images per batch, if `x` is an array.
+        shuffle: as in `keras.Model.fit`, bool, whether arrays have a new order in each
+            pass; or "batch", for a new order of batches of neighboring images. It also
+            applies to a `PyDataset`.
+        first_step: int, the number of steps that a resumed training has already done.
+            Data that repeats the same order starts after them. Batches of a
+            `DetectionDataset` are set by `train/data_order.py` instead.
     """
     if hasattr(x, "element_spec"):  # tf.data
         return _repeated_tf_data(x, first_step), y
@@ -59,7 +60,8 @@ def repeat(
 
 def _repeated_tf_data(dataset, first_step):
     length = int(dataset.cardinality())
-    if length == -1 or not hasattr(dataset, "repeat"):  # it is endless; distributed
+    # It is endless, or distributed by a strategy.
+    if length == -1 or not hasattr(dataset, "repeat"):
         return dataset
     endless = dataset.repeat()
     is_ours = bool(find_image_readers(dataset))
@@ -79,8 +81,8 @@ def _passes_over(loader, first) -> Iterator[tuple]:
 class _Endless(keras.utils.PyDataset):
     """Batches of one pass after the other, without end.
 
-    The order of a pass depends on the seed and the number of the pass alone, so that
-    the worker processes of a `PyDataset` agree on it.
+    The order of a pass depends only on the seed and the number of the pass. So the
+    worker processes of a `PyDataset` agree on it.
     """
 
     def __init__(self, num_batches, first_step, **options):
@@ -98,11 +100,11 @@ class _Endless(keras.utils.PyDataset):
         return self.batch_of(number, place)
 
     def batch_of(self, number: int, place: int) -> tuple:
-        """The batch at a place of one pass."""
+        """Returns batch `place` of pass `number`, both counted from 0."""
         raise NotImplementedError
 
     def shuffled(self, number: int, count: int) -> np.ndarray:
-        """So many indices, in the order of one pass."""
+        """Returns the indices `0 .. count-1` in the order of pass `number`."""
         return np.random.default_rng([self._seed, number]).permutation(count)
 
 
@@ -132,7 +134,7 @@ class _RepeatedBatches(_Endless):
 
 
 class _RepeatedArrays(_Endless):
-    """Batches of the images and the ground truth of arrays; the last may be small."""
+    """Batches of arrays of images and ground truth. The last one may be smaller."""
 
     def __init__(self, images, truth, batch_size, shuffle, first_step):
         super().__init__(math.ceil(len(images) / batch_size), first_step)
@@ -150,6 +152,6 @@ class _RepeatedArrays(_Endless):
 
 
 def _as_numpy(array):
-    """An array that NumPy can index; one on a disk stays there."""
+    """Returns an array that NumPy can index. A memory-mapped array is not read."""
     is_numpy = isinstance(array, np.ndarray)
     return array if is_numpy else keras.ops.convert_to_numpy(array)

@@ -1,6 +1,6 @@
-"""What the replicas of a `tf.distribute` strategy do together within a step.
+"""Combines the replicas of a `tf.distribute` strategy within a step.
 
-With one device each function does the plain thing.
+With one device, the functions do the same without communication.
 """
 
 import tensorflow as tf
@@ -9,9 +9,10 @@ from effdet_keras._internal.replicas import num_replicas, sum_of_replicas
 
 
 def sum_over_replicas(gradients):
-    """The sum of the gradients of all replicas.
+    """Returns the sum of the gradients of all replicas.
 
-    Clipping the sum makes N replicas equal one device; the reference clips before it.
+    Because the sum is clipped, N replicas give the same result as one device. The
+    reference clips before it sums.
     """
     if num_replicas() == 1:
         return [tf.convert_to_tensor(gradient) for gradient in gradients]
@@ -21,13 +22,19 @@ def sum_over_replicas(gradients):
 
 
 def divide_among_replicas(gradients):
-    """What replicas that hold the same gradients have to sum to get them."""
+    """Returns gradients divided by the number of replicas.
+
+    All replicas hold the same gradients. Their sum over the replicas then gives them.
+    """
     count = num_replicas()
     return gradients if count == 1 else [gradient / count for gradient in gradients]
 
 
 def on_all_replicas(condition):
-    """Whether it is true on every replica: all refuse a batch, or none."""
+    """Returns whether a condition is true on every replica.
+
+    So either all replicas reject a batch, or none does.
+    """
     if num_replicas() == 1:
         return condition
     return sum_of_replicas(tf.cast(~condition, tf.float32)) == 0.0
@@ -37,16 +44,19 @@ NOT_FINITE = "effdet_keras: this batch is not finite"  # in the error of `run_if
 
 
 def run_if(condition, function, *arguments, asserts=False):
-    """Calls `function(*arguments)` where the condition, equal on all replicas, is true.
+    """Calls `function(*arguments)` if a condition is true.
 
-    Where it is false, the function is not called. With `asserts`, on one device, a
-    failed assertion ends the step with an `InvalidArgumentError` that has `NOT_FINITE`
-    in it. That is faster: a branch of `tf.cond` is a function of its own, here with
-    2,000 inputs, and D0's first step then takes 12.6 s of CPU instead of 9.0 (at 128
-    pixels). XLA ignores assertions.
+    The condition must be equal on all replicas. If it is false, the function is not
+    called.
 
-    Replicas assign to variables together, which TensorFlow does not allow them within a
-    condition: the condition has to surround them all.
+    With `asserts`, on one device, an assertion is used instead of `tf.cond`. If it
+    fails, the step ends with an `InvalidArgumentError` that contains `NOT_FINITE`. That
+    is faster: a branch of `tf.cond` is a separate function, here with 2,000 inputs, and
+    D0's first step takes 12.6 s of CPU with it instead of 9.0 s (at 128 pixels). XLA
+    ignores assertions.
+
+    Replicas assign to variables together, which TensorFlow does not allow inside a
+    condition of one replica. So one condition has to enclose all replicas.
     """
     if num_replicas() == 1 and asserts:
         with tf.control_dependencies([tf.debugging.Assert(condition, [NOT_FINITE])]):

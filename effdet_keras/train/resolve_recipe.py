@@ -1,13 +1,13 @@
-"""Resolves the recipe of a model: a value in the place of every "auto".
+"""Resolves the recipe of a model: puts a value in place of every "auto".
 
-`compile` keeps the `Recipe` that was requested. One of "reference" or "tfod" is
-resolved at once, because nothing in it depends on the data. With `recipe="auto"` it is
-`fit` that resolves it, with the facts of its data, and makes optimizer and averages of
-the result. Until then the model has those of the reference's recipe, so that
-`train_on_batch`, `evaluate`, `model.optimizer` and files work without a `fit`.
+`compile` stores the `Recipe` that was requested. "reference" and "tfod" are resolved at
+once, because none of their fields depends on the data. `recipe="auto"` is resolved by
+`fit`, which knows its data, and which then creates the optimizer and the averages.
+Until then the model has those of the reference recipe. So `train_on_batch`, `evaluate`,
+`model.optimizer` and files work without a `fit`.
 
-A recipe that steps were trained with is not resolved again: a training that is resumed
-goes on with it.
+After the first step with a recipe, it is not resolved again: a resumed training
+continues with the same recipe.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ def resolve_recipe(model: Any, data: TrainingData, *, verbose: bool) -> None:
     Args:
         model: `EfficientDet`, compiled or not.
         data: the data and the length of this `fit`.
-        verbose: bool, whether to print what was chosen, and why.
+        verbose: bool, whether to print the choices and their reasons.
 
     Raises:
         ValueError: If the schedule needs the number of steps of the training, and the
@@ -59,9 +59,9 @@ def resolve_recipe(model: Any, data: TrainingData, *, verbose: bool) -> None:
 
 
 def resolve_auto_fields(model: Any, facts: TrainingFacts, *, verbose: bool) -> None:
-    """Compiles a model with what fits the data, in the fields that are "auto".
+    """Compiles a model with values for the "auto" fields, chosen for the data.
 
-    Nothing changes where no field is "auto", or a step was trained with the recipe.
+    Nothing changes if no field is "auto", or if a step was trained with the recipe.
     """
     if not _must_resolve(model):
         return
@@ -76,7 +76,7 @@ def resolve_auto_fields(model: Any, facts: TrainingFacts, *, verbose: bool) -> N
         if requested.is_auto(choice.field)
     ]
     recipe = requested.resolve(**{choice.field: choice.value for choice in choices})
-    epochs = facts.epochs or facts.steps  # not known: as many as there may be
+    epochs = facts.epochs or facts.steps  # if not known: the most that is possible
     with_warmup = shorten_warmup(recipe, facts.steps // epochs, facts.steps)
     if with_warmup != recipe:
         why = "a tenth of the steps is warm-up, not an epoch"
@@ -91,7 +91,7 @@ def resolve_auto_fields(model: Any, facts: TrainingFacts, *, verbose: bool) -> N
 
 
 def unfreeze_what_fit_froze(model: Any) -> None:
-    """Lets train again what an earlier `fit` chose to freeze for its own data."""
+    """Unfreezes the weights that an earlier `fit` chose to freeze for its data."""
     if model.settings is None:
         return
     frozen = model.settings.recipe.freeze
@@ -100,7 +100,7 @@ def unfreeze_what_fit_froze(model: Any) -> None:
 
 
 def _must_resolve(model):
-    """Whether fields are to be chosen, and no step was trained with the recipe."""
+    """Returns whether fields are "auto" and no step was trained with the recipe."""
     is_new = not steps_done(model.optimizer)
     return model.settings.requested_recipe.has_auto_fields and is_new
 
@@ -108,8 +108,9 @@ def _must_resolve(model):
 def _set_schedule(model, facts, steps_per_epoch, steps_before):
     """Gives the optimizer the schedule for the length of the whole training.
 
-    `facts.steps` has the epoch that is resumed as a whole, with its `steps_before`. A
-    constant rate is set once: `ReduceLROnPlateau`, or the user, may have changed it.
+    `facts.steps` counts all steps of a resumed epoch, with the `steps_before` that are
+    done. A constant rate is set only once, because `ReduceLROnPlateau` or the user may
+    have changed it since.
     """
     done = steps_done(model.optimizer) - steps_before
     rate = model.settings.recipe.resolve_schedule(
@@ -118,13 +119,13 @@ def _set_schedule(model, facts, steps_per_epoch, steps_before):
         epochs=(done + facts.steps) / steps_per_epoch,
     )
     if not callable(rate) and (steps_done(model.optimizer) or _was_assigned(model)):
-        return  # the constant rate that it was trained with, perhaps a reduced one
+        return  # keep the constant rate, which may have been changed
     model.optimizer.learning_rate = rate
-    model.train_function = None  # it was traced with the earlier schedule
+    model.train_function = None  # it was traced with the previous schedule
 
 
 def _was_assigned(model):
-    """Whether the user gave the optimizer another constant rate than `compile` did."""
+    """Returns whether the user has changed the constant rate that `compile` set."""
     rate = float(model.optimizer.learning_rate)
     until_fit = model.settings.recipe.rate_until_fit()
     return not math.isclose(rate, until_fit, rel_tol=1e-6)

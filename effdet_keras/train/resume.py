@@ -1,8 +1,9 @@
-"""Resuming a training: its position, which checkpoints keep, and how `fit` skips to it.
+"""Resumes a training from the position that a checkpoint has stored.
 
 A checkpoint holds weights, averages and the optimizer. `TrainingPosition` is the rest
-of the state of a training, and `PositionTracker` the callback of `fit` that knows it.
-With both, a training that was stopped ends with the same bits as one that was not.
+of the state of a training, and `PositionTracker` is the callback of `fit` that knows
+it. With both, a training that was stopped and resumed ends with the same bits as one
+that was not stopped.
 """
 
 from __future__ import annotations
@@ -27,19 +28,20 @@ from effdet_keras.train.optimizers import steps_done
 class TrainingPosition:
     """The epoch and step that a training has reached, and the state that belongs to it.
 
-    Archives keep it as `training_position`. As text it is the step that comes next,
-    counted from 1, as `fit` prints epochs: "epoch 4, step 41".
+    Archives store it as `training_position`. `str()` gives the next step, counted from
+    1 as `fit` prints epochs: "epoch 4, step 41".
 
     Args:
-        epoch: int, how many epochs are complete.
-        step: int, how many steps of the next epoch are done.
-        total_steps: int, how many steps the optimizer was given since it was made.
+        epoch: int, the number of complete epochs.
+        step: int, the number of steps done in the next epoch.
+        total_steps: int, the number of steps that the optimizer has done since its
+            creation.
         seconds: float, how long the `step` steps of the epoch have taken.
-        metrics: dict of a metric's name to the values of its variables: the running
+        metrics: dict from a metric's name to the values of its variables, the running
             means of the epoch. Empty at the end of an epoch.
-        callback_states: dict of a callback's name to its state.
-        is_stopped: bool, whether a callback has ended the training.
-        seed: int, of the order of the data, or None where there is none.
+        callback_states: dict from a callback's name to its state.
+        is_stopped: bool, whether a callback has stopped the training.
+        seed: int, the seed of the order of the data, or None if it has none.
 
     Example:
         >>> str(TrainingPosition(epoch=3, step=40)), str(TrainingPosition(epoch=3))
@@ -61,13 +63,16 @@ class TrainingPosition:
 
 
 def position_from_info(info: Mapping[str, Any]) -> TrainingPosition:
-    """The training position in `archive.json`; else the end of the epoch it names."""
+    """Returns the training position in the content of `archive.json`.
+
+    If it has none, this is the end of the epoch that it names.
+    """
     fields = info.get("training_position", {"epoch": int(info.get("epoch", 0))})
     return TrainingPosition(**fields)
 
 
 def print_resume_message(position: TrainingPosition, epochs: int, verbose: Any) -> None:
-    """Prints where a training resumes, or warns that it was complete or stopped."""
+    """Prints where a training resumes, and warns if it was complete or stopped."""
     if position.epoch >= epochs:
         warnings.warn(
             f"The checkpoint is from the end of epoch {position.epoch}, and `epochs` "
@@ -88,31 +93,31 @@ def print_resume_message(position: TrainingPosition, epochs: int, verbose: Any) 
 
 
 def steps_done_in_epoch(callback: Any, batch: int) -> int:
-    """How many steps of the epoch are done, in `on_train_batch_end` of a callback.
+    """Returns the number of steps done in an epoch, for `on_train_batch_end`.
 
-    With `steps_per_execution` Keras counts the last group of steps as a whole one, also
-    where the data ends within it.
+    With `steps_per_execution`, Keras counts the last group of steps as a full group,
+    even if the data ends within it.
     """
     steps = (callback.params or {}).get("steps")
     return min(batch + 1, steps or batch + 1)
 
 
 class PositionTracker(keras.callbacks.Callback):
-    """Tracks the position of the `fit` under way, and resumes from an earlier one.
+    """Tracks the position of the current `fit`, and resumes from an earlier position.
 
-    It stands before all other callbacks of `fit`. Checkpoints ask it for the position,
-    by `after_step` and `after_epoch`. At the beginning of an epoch it starts the data
-    in its order.
+    It comes before all other callbacks of `fit`. Checkpoints get the position from
+    `after_step` and `after_epoch`. At the beginning of an epoch it sets the order of
+    the data.
 
-    A `fit` that resumes within an epoch still counts through all steps of it. Those
-    that are done already are skipped: `wrap_train_function` trains nothing, and
-    `SkipUntilPosition` does not tell callbacks of them.
+    If `fit` resumes within an epoch, Keras still counts through all steps of the epoch.
+    The steps that are already done are skipped: `wrap_train_function` does not train,
+    and `SkipUntilPosition` does not call the user's callbacks.
 
     Args:
         order: `DataOrder` of this `fit`, which starts its data at an epoch and step.
         position: `TrainingPosition` to resume from, or None for a new training.
-        receives_batches: bool, whether the train function is given a batch that Keras
-            has drawn, so that skipped steps draw their batches in any case.
+        receives_batches: bool, whether the train function receives a batch that Keras
+            has drawn. Then skipped steps always draw their batches.
     """
 
     def __init__(
@@ -123,18 +128,18 @@ class PositionTracker(keras.callbacks.Callback):
         receives_batches: bool,
     ) -> None:
         super().__init__()
-        self.is_skipping = False  # whether the step under way is done already
+        self.is_skipping = False  # whether the current step was done before
         self._order = order
-        self._resume_position = position  # None once its epoch is over
+        self._resume_position = position  # None when its epoch is over
         self._receives_batches = receives_batches
-        self._callbacks: Sequence[Any] = ()  # all of `fit`: see `set_callbacks`
+        self._callbacks: Sequence[Any] = ()  # all callbacks: see `set_callbacks`
         self._must_draw_skipped = False  # whether a skipped step draws its batch
         self._logs_of_skipped: dict[str, float] = {}
-        self._epoch = 0  # under way, counted from 0
-        self._step = 0  # how many steps of the epoch are done
-        self._start = time.monotonic()  # of the epoch
-        # None until all steps of the epoch are done: then that position, which has the
-        # metrics as they were before validation resets them.
+        self._epoch = 0  # the current epoch, counted from 0
+        self._step = 0  # the number of steps done in the epoch
+        self._start = time.monotonic()  # when the epoch started
+        # The position after all steps of the epoch, with the metrics before validation
+        # resets them. None until all steps are done.
         self._position_after_steps: TrainingPosition | None = None
 
     def set_callbacks(self, callbacks: Sequence[Any]) -> None:
@@ -152,13 +157,13 @@ class PositionTracker(keras.callbacks.Callback):
     def wrap_train_function(
         self, train_function: Callable, skip_step: Callable
     ) -> Callable:
-        """A train function that returns `skip_step(...)` for skipped steps."""
+        """Returns a train function that calls `skip_step` for skipped steps."""
 
         def run(*arguments):
             if not self.is_skipping:
                 return train_function(*arguments)
             if self._must_draw_skipped:
-                iterator = arguments[-1]  # the only argument, but for JAX's `state`
+                iterator = arguments[-1]  # on JAX, `state` is the argument before it
                 for _ in range(self.model.steps_per_execution):
                     next(iterator)
             return skip_step(self._logs_of_skipped, *arguments)
@@ -186,10 +191,10 @@ class PositionTracker(keras.callbacks.Callback):
         self._keep_position_after_steps()  # before Keras resets the metrics
 
     def on_epoch_end(self, epoch, logs=None):
-        self._keep_position_after_steps()  # before callbacks count the epoch
+        self._keep_position_after_steps()  # before callbacks update for the epoch
 
     def after_step(self, step: int) -> TrainingPosition:
-        """The position after so many steps of the epoch under way."""
+        """Returns the position after `step` steps of the current epoch."""
         if self._position_after_steps is not None:
             return self._position_after_steps
         return self._current_position(
@@ -200,19 +205,19 @@ class PositionTracker(keras.callbacks.Callback):
         )
 
     def after_epoch(self, logs: Mapping[str, Any]) -> TrainingPosition:
-        """The position at the end of the epoch under way, whose numbers are `logs`."""
+        """Returns the position at the end of the current epoch with these `logs`."""
         for callback in self._callbacks:
-            if hasattr(callback, "record_epoch"):  # its own `on_epoch_end` comes later
+            if hasattr(callback, "record_epoch"):  # its `on_epoch_end` runs later
                 callback.record_epoch(self._epoch, logs)
         return self._current_position(epoch=self._epoch + 1)
 
     def _keep_position_after_steps(self):
-        """Keeps the position with the metrics and states of the end of the steps."""
+        """Stores the position with the metrics and states after the last step."""
         if self._position_after_steps is None:
             self._position_after_steps = self.after_step(self._step)
 
     def _current_position(self, **fields):
-        """The position of these fields, with what the model and callbacks know now."""
+        """Returns a position with these fields and the state of model and callbacks."""
         return TrainingPosition(
             total_steps=steps_done(self.model.optimizer),
             callback_states=get_callback_states(self._callbacks),
@@ -222,7 +227,7 @@ class PositionTracker(keras.callbacks.Callback):
         )
 
     def _resume_from(self, position):
-        """Restores metrics and callbacks, and starts the data behind the position."""
+        """Restores metrics and callbacks, and starts the data after the position."""
         set_callback_states(self._callbacks, position.callback_states)
         self._start -= position.seconds
         _set_metric_values(self.model.metrics, position.metrics)
@@ -236,9 +241,9 @@ class PositionTracker(keras.callbacks.Callback):
 
 
 class SkipUntilPosition:
-    """Wraps a callback of the user, and does not call it for steps that are skipped.
+    """Wraps a callback of the user, and does not call it for skipped steps.
 
-    All other calls and attributes are those of the callback.
+    All other calls and attributes go to the callback.
     """
 
     def __init__(self, callback: Any, tracker: PositionTracker) -> None:
@@ -258,9 +263,10 @@ class SkipUntilPosition:
 
 
 def _metric_values(metrics):
-    """The values of the variables of metrics by name, one for each replica.
+    """Returns the values of the variables of metrics by name, one for each replica.
 
-    Each of several processes has seen its share of the batches: then it is the mean.
+    With several processes, each has seen its share of the batches, and the values are
+    the means over the processes.
     """
     values = {
         metric.name: [
@@ -279,21 +285,26 @@ def _metric_values(metrics):
 
 
 def _set_metric_values(metrics, values_by_name):
-    """Gives the variables of metrics what `_metric_values` returned."""
+    """Sets the variables of metrics to the values that `_metric_values` returned."""
     for metric in metrics:
         values = values_by_name.get(metric.name, [])
         if len(values) != len(metric.variables):
             continue
         for variable, value in zip(metric.variables, values):
-            # Archives have None for what is not finite: the norm of a float16 step.
+            # Archives store numbers that are not finite as None, such as the gradient
+            # norm of a float16 step.
             numbers = np.array(value, "float64", ndmin=1)
             for replica, number in zip(_replica_variables(variable), numbers):
                 replica.assign(number)
 
 
 def _replica_variables(variable):
-    """The variable of each replica of this process: reading their sum would round."""
-    # A tuple of a `tf.distribute` strategy's variables; of torch's tensors a method.
+    """Returns the variable of each replica of this process.
+
+    Reading the sum of the replicas instead would round.
+    """
+    # `values` is a tuple for a variable of a `tf.distribute` strategy, but a method of
+    # torch tensors.
     replicas = getattr(variable.value, "values", None)
     is_shared = isinstance(replicas, tuple) and current_processes().count == 1
     return replicas if is_shared else (variable,)

@@ -1,4 +1,4 @@
-"""Learning-rate schedules: a linear warm-up, then a decay; as classes, and by name."""
+"""Learning-rate schedules, as classes and by name: linear warm-up, then a decay."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ from effdet_keras.errors import InvalidValueError, check_argument, hint
 
 __all__ = ["WarmupCosine"]
 
-REFERENCE_BATCH_SIZE = 64  # the reference's learning rates are for this one
+REFERENCE_BATCH_SIZE = 64  # the batch size of the reference's learning rates
 
 
 @dataclasses.dataclass(eq=False)
 class _Warmup(FieldSerializable, keras.optimizers.schedules.LearningRateSchedule):
-    """Linear warm-up to the rate; a subclass computes what follows in `_decayed`."""
+    """Linear warm-up to the rate. A subclass computes the rest in `_decayed`."""
 
     learning_rate: float = number(dataclasses.MISSING, "[0, inf)")
     _: dataclasses.KW_ONLY
@@ -48,7 +48,7 @@ class _Warmup(FieldSerializable, keras.optimizers.schedules.LearningRateSchedule
 @keras.saving.register_keras_serializable(package="effdet_keras")
 @dataclasses.dataclass(eq=False, kw_only=True)
 class WarmupCosine(_Warmup):
-    """Linear warm-up, then half a cosine down to zero.
+    """Linear warm-up, then half a cosine period down to zero.
 
     With `W = warmup_steps`, `H = W + hold_steps` and `T = total_steps`, at the 0-based
     step `t`:
@@ -57,15 +57,26 @@ class WarmupCosine(_Warmup):
         W <= t < H:   learning_rate
         t >= H:       learning_rate * (1 + cos(pi * (t - H) / (T - H))) / 2
 
-    The reference divides `t` itself by `T - W`: its rate drops at the end of a warm-up,
-    and rises again over the last `W` steps. Without one the two are equal.
+    The reference divides `t` itself by `T - W`. So its rate drops at the end of the
+    warm-up, and rises again over the last `W` steps. Without a warm-up (and with a
+    `hold_steps` of 0), the two schedules are equal.
 
     Args:
-        learning_rate: the rate at the end of the warm-up.
-        total_steps: the number of steps of the whole training.
-        warmup_steps: between 0 and `total_steps`.
-        warmup_init: the rate at step 0 if there is a warm-up.
-        hold_steps: steps of the full rate before it falls.
+        learning_rate: float of at least 0, the rate at the end of the warm-up.
+        total_steps: int of at least 1, the number of steps of the whole training.
+        warmup_steps: int between 0 and `total_steps`.
+        warmup_init: float of at least 0, the rate at step 0 if there is a warm-up.
+        hold_steps: int of at least 0, the number of steps at the full rate between the
+            warm-up and the decay.
+
+    Call arguments:
+        step: int scalar, the 0-based step.
+
+    Returns:
+        Float32 scalar, the learning rate.
+
+    Raises:
+        ValueError: If a number is out of its range.
 
     Example:
         >>> schedule = WarmupCosine(0.08, total_steps=30, warmup_steps=10)
@@ -85,14 +96,23 @@ class WarmupCosine(_Warmup):
 @keras.saving.register_keras_serializable(package="effdet_keras")
 @dataclasses.dataclass(eq=False, kw_only=True)
 class WarmupPolynomial(_Warmup):
-    """Linear warm-up, then a polynomial down to zero.
+    """Linear warm-up, then a polynomial decay to zero.
 
     With `W = warmup_steps` and `T = total_steps`, at the 0-based step `t`:
 
         t < W:   warmup_init + t / W * (learning_rate - warmup_init)
         t >= W:  learning_rate * (1 - t / T) ** power
 
-    The reference gives NaN from step `T` on, this zero.
+    From step `T` on the rate is zero, where that of the reference is NaN.
+
+    Args:
+        learning_rate, total_steps, warmup_steps, warmup_init: as in `WarmupCosine`.
+        power: float above 0.
+
+    Example:
+        >>> schedule = WarmupPolynomial(0.08, total_steps=20, power=2.0)
+        >>> [round(float(schedule(step)), 4) for step in (0, 10, 20)]
+        [0.08, 0.02, 0.0]
     """
 
     power: float = number(0.9, "(0, inf)")
@@ -105,18 +125,18 @@ class WarmupPolynomial(_Warmup):
 @keras.saving.register_keras_serializable(package="effdet_keras")
 @dataclasses.dataclass(eq=False)
 class Warmup(keras.optimizers.schedules.LearningRateSchedule):
-    """Linear warm-up to any other schedule.
+    """Linear warm-up, then any other schedule.
 
-    With `W = warmup_steps` and `r` the other schedule, which counts from step 0 as
-    well, at the 0-based step `t`:
+    With `W = warmup_steps` and the other schedule `r`, whose steps also count from the
+    beginning of the warm-up, at the 0-based step `t`:
 
         t < W:   warmup_init + t / W * (r(W) - warmup_init)
         t >= W:  r(t)
 
     Args:
         schedule: Keras `LearningRateSchedule`, or a float for a constant rate.
-        warmup_steps: 0 or more.
-        warmup_init: the rate at step 0 if there is a warm-up.
+        warmup_steps: int of at least 0.
+        warmup_init: float of at least 0, the rate at step 0 if there is a warm-up.
 
     Example:
         >>> schedule = Warmup(0.08, warmup_steps=10)
@@ -159,7 +179,10 @@ class Warmup(keras.optimizers.schedules.LearningRateSchedule):
 
 @keras.saving.register_keras_serializable(package="effdet_keras")
 class FlatWarmup(Warmup):
-    """`warmup_init` for `warmup_steps`; then a schedule, which counts from there on."""
+    """Constant rate of `warmup_init` for `warmup_steps`, then another schedule.
+
+    The steps of the other schedule count from the end of the warm-up.
+    """
 
     def __call__(self, step: Any) -> Any:
         step = ops.cast(step, "float32")
@@ -167,14 +190,21 @@ class FlatWarmup(Warmup):
         return ops.where(step < self.warmup_steps, self.warmup_init, after)
 
 
-# --- By name, or by a dict of a name and settings.
+# --- Schedules by name, or by a dict of a name and settings.
 
 
 def choice(argument, value, known, *, otherwise):
-    """The name and the settings of what an argument chooses, by name or dict.
+    """Returns the name and the checked settings of an argument given by name or dict.
 
-    `known` has the settings of each name, and of each setting its `NumberRange`, or
-    `bool`.
+    Args:
+        argument: string, the name of the argument, for messages.
+        value: string, or dict with a "name" and settings.
+        known: dict from each allowed name to a dict of its settings. The value of a
+            setting is its `NumberRange`, or `bool`.
+        otherwise: string, what else the argument may be, for messages.
+
+    Raises:
+        ValueError, TypeError: If the name or a setting is unknown, or a value is wrong.
     """
     settings = dict(value) if isinstance(value, dict) else {"name": value}
     name = str(settings.pop("name", "")).lower()
@@ -199,7 +229,8 @@ def choice(argument, value, known, *, otherwise):
     return name, settings
 
 
-# The settings of each, and what they may be. A warm-up of None goes by its epochs.
+# The settings of each schedule, and the allowed values. If `warmup_steps` is None,
+# `warmup_epochs` sets the length of the warm-up.
 _STEPS = NumberRange("[0, inf)", whole=True, others=(None,))
 _WARMUP = {"warmup_steps": _STEPS, "warmup_init": NumberRange("[0, inf)")}
 _LENGTH = {
@@ -207,7 +238,7 @@ _LENGTH = {
     "warmup_epochs": NumberRange("[0, inf)"),
     **_WARMUP,
 }
-_FITTED = {  # as long as the training, unless settings say all of it in steps
+_FITTED = {  # as long as the training, unless settings give all lengths in steps
     "cosine": {"hold_steps": NumberRange("[0, inf)", whole=True), **_LENGTH},
     "stepwise": {
         "drop_epochs": NumberRange("(0, inf)", form="sequence", rising=True),
@@ -234,21 +265,23 @@ _SETTINGS = {
 
 
 def schedule_choice(schedule):
-    """The name and settings of a schedule by name or dict, checked."""
+    """Returns the name and the checked settings of a schedule by name or dict."""
     otherwise = "a Keras `LearningRateSchedule`"
     return choice("schedule", schedule, _SETTINGS, otherwise=otherwise)
 
 
 def is_fitted(schedule):
-    """Whether a schedule by name or dict is as long as the training."""
+    """Returns whether a schedule by name or dict depends on the training's length."""
     name, settings = schedule_choice(schedule)
     return name in _FITTED and not {"total_steps", "warmup_steps"} <= set(settings)
 
 
 def with_short_warmup(schedule, steps_per_epoch, steps):
-    """A schedule by name or dict, whose warm-up is at most a tenth of the training.
+    """Returns a schedule whose warm-up is at most a tenth of the steps.
 
-    One whose warm-up is given, or that is not as long as the training, stays.
+    The schedule is given by name or dict, and its default warm-up is an epoch. It is
+    returned unchanged if its warm-up is given, if it is not as long as the training, or
+    if an epoch is at most a tenth of the steps.
     """
     name, settings = schedule_choice(schedule)
     if name not in _FITTED or {"warmup_steps", "warmup_epochs"} & set(settings):
@@ -260,21 +293,43 @@ def with_short_warmup(schedule, steps_per_epoch, steps):
 
 
 def has_own_rates(schedule):
-    """Whether a schedule by name or dict takes no learning rate."""
+    """Returns whether a schedule by name or dict has its rates as a setting."""
     return schedule_choice(schedule)[0] == "manual_step"
 
 
 def named_schedule(schedule, learning_rate, *, warmup_init, steps_per_epoch, epochs):
-    """The learning rate of a schedule by name or dict: a schedule, or a float.
+    """Returns the learning rate of a schedule given by name or dict.
 
-    "cosine", "stepwise" and "polynomial" are as long as the training, or have
-    `total_steps`: `warmup_epochs` (1.0) or `warmup_steps`, `warmup_init`, `hold_steps`
-    (of "cosine"), `drop_epochs` (200 and 250), `power`. A warm-up longer than the
-    training is cut to it, and so are `hold_steps`. The others have no warm-up unless
-    `warmup_steps` and `warmup_init` (0.0) say so: "constant"; "exponential" with
-    `decay_steps`, `decay_rate`, `staircase` of Keras' `ExponentialDecay` (and
-    `flat_warmup`: true for `warmup_init` in all of its steps); "manual_step" with
-    `rates`, and `boundaries`: the first step of each rate but the first one's.
+    "cosine", "stepwise" and "polynomial" are as long as the training, or as
+    `total_steps`. They have a warm-up of `warmup_steps`, or of `warmup_epochs`
+    (default 1.0), from `warmup_init`. A warm-up longer than the training is cut to its
+    length, and so are `hold_steps`. Further settings:
+
+    - "cosine": `hold_steps` (default 0), see `WarmupCosine`.
+    - "stepwise": `drop_epochs` (default 200 and 250). After each of them the rate is a
+      tenth of the rate before.
+    - "polynomial": `power` (default 0.9), see `WarmupPolynomial`.
+
+    The others have no warm-up by default. It is set by `warmup_steps` and `warmup_init`
+    (default 0.0). Further settings:
+
+    - "constant": none.
+    - "exponential": `decay_steps`, `decay_rate` and `staircase` of Keras'
+      `ExponentialDecay`; with `flat_warmup=True` the rate is `warmup_init` in all steps
+      of the warm-up.
+    - "manual_step": `rates`, and `boundaries`, the first step of each rate except the
+      first rate.
+
+    Args:
+        schedule: string, or dict with a "name" and settings.
+        learning_rate: float, the highest rate; not used by "manual_step".
+        warmup_init: float, the default of this setting for the schedules that are as
+            long as the training.
+        steps_per_epoch: number of steps per epoch.
+        epochs: number of epochs.
+
+    Returns:
+        Keras `LearningRateSchedule`, or a float for a constant rate.
     """
     name, settings = schedule_choice(schedule)
     if name in _FITTED:
@@ -301,13 +356,13 @@ def _fitted(
     total_steps=None,
     **settings,
 ):
-    """Makes a schedule of the training's length, with epochs converted to steps."""
+    """Returns a schedule as long as the training, with epochs converted to steps."""
     if total_steps is None:
         total_steps = int(epochs * steps_per_epoch)
     if warmup_steps is None:
         warmup_steps = int(warmup_epochs * steps_per_epoch)
     warmup_steps = min(warmup_steps, total_steps)
-    if name == "stepwise":  # the full rate, a tenth, a hundredth
+    if name == "stepwise":  # the full rate, then a tenth, then a hundredth
         drop_epochs = settings.pop("drop_epochs", (200.0, 250.0))
         drops = [int(epoch * steps_per_epoch) for epoch in drop_epochs]
         rates = [learning_rate * 0.1**i for i in range(len(drops) + 1)]
@@ -321,7 +376,7 @@ def _fitted(
 
 
 def _manual_step(boundaries, rates):
-    # Keras' boundaries are the last step of a rate, not the first of the next one.
+    # A boundary of Keras is the last step of a rate, not the first of the next one.
     return keras.optimizers.schedules.PiecewiseConstantDecay(
         [int(step) - 1 for step in boundaries], [float(rate) for rate in rates]
     )

@@ -1,8 +1,8 @@
-"""The functions that Keras' `fit`, `evaluate` and `predict` call, for the backend."""
+"""Selects the functions of the backend that `fit`, `evaluate` and `predict` call."""
 
 import keras
 
-# As Keras does it: `EfficientDet` inherits the class of the backend that runs.
+# As in Keras, `EfficientDet` inherits from the class of the current backend.
 if keras.backend.backend() == "tensorflow":
     from effdet_keras.train.functions.tensorflow import (
         TensorFlowFunctions as BackendFunctions,

@@ -1,6 +1,7 @@
-"""The functions of `fit`, `evaluate` and `predict` on JAX: checked, put back.
+"""The functions of `fit`, `evaluate` and `predict` on JAX.
 
-What a step computes is in `train/steps/jax.py`.
+They check the loss of each step, and restore the variables after an error. The
+computations of a step are in `train/steps/jax.py`.
 """
 
 import functools
@@ -15,7 +16,7 @@ import numpy as np
 
 from effdet_keras.train.training_defaults import TrainingDefaults
 
-# What Keras calls the parts of the state of a training step.
+# Keras' names for the groups of variables in the state of a training step.
 _STATE = (
     "trainable_variables",
     "non_trainable_variables",
@@ -25,13 +26,13 @@ _STATE = (
 
 
 class JAXFunctions(TrainingDefaults):
-    """How Keras runs the steps of `EfficientDet` on JAX."""
+    """Methods with which Keras runs the steps of `EfficientDet` on JAX."""
 
     def _with_finite_check(self, function, is_training):
-        """A function of an iterator that raises where the loss of a batch is NaN.
+        """Wraps a function of an iterator, to raise an error for a loss that is NaN.
 
-        For a step Keras takes the values out of the variables. Where the first step of
-        an epoch fails, Keras does not put them back: this does.
+        For a step, Keras takes the values out of the variables. If the first step of an
+        epoch fails, Keras does not put them back, but this wrapper does.
         """
 
         def run(state, iterator):
@@ -49,7 +50,7 @@ class JAXFunctions(TrainingDefaults):
                 raise
             if not np.all(np.isfinite(logs["loss"])):
                 self._put_back(new_state, is_training)
-                # Of several steps all have run: nobody can name the batch.
+                # If several steps have run in one call, the batch is not known.
                 is_known = self.steps_per_execution == 1
                 data = jax.tree.map(local_part, last_batch[0]) if is_known else None
                 self.check_loss(math.nan, data, is_training=is_training)
@@ -58,7 +59,7 @@ class JAXFunctions(TrainingDefaults):
         return run
 
     def _put_back(self, state, is_training):
-        """Gives Keras the state that it puts into the variables at the end."""
+        """Gives Keras a state, and makes it write the state into the variables."""
         names = _STATE if is_training else [*_STATE[:2], _STATE[3]]
         self._jax_state = dict(zip(names, state))
         self._jax_state_synced = False
@@ -66,15 +67,19 @@ class JAXFunctions(TrainingDefaults):
 
     @property
     def metrics_variables(self):
-        """With all that a step changes, and that Keras does not know of."""
+        """The variables of metrics, and those that a step changes beside Keras."""
         return [*super().metrics_variables, *self.variables_beside_keras()]
 
     def predict_local_batch(
         self, keras_predict: Callable, model: Any, inputs: Any
     ) -> Any:
-        """What a model, or one that runs it, predicts for a batch of this process."""
+        """Returns the prediction of a model for the rows of a batch of this process.
+
+        `model` is this model, or an `EvaluationStep` that runs it.
+        """
         if keras.distribution.distribution() is None:
-            with self._prediction_lock:  # Keras takes the values of all weights away
+            # During a prediction, Keras takes the values out of all weights.
+            with self._prediction_lock:
                 return keras_predict(inputs)
         from effdet_keras.extras.multiprocess.jax import LocalPrediction
 
@@ -90,16 +95,16 @@ class JAXFunctions(TrainingDefaults):
 
     @functools.cached_property
     def _local_predictions(self):
-        """Of the model itself, and of the last other one that ran it."""
+        """The `LocalPrediction` of the model, and of the last `EvaluationStep`."""
         return {}
 
     def skip_step(self, logs: dict, state: Any, iterator: Any) -> Any:
-        """The logs, and the state of the variables as it was given."""
+        """Returns the logs, and the state of the variables unchanged."""
         return logs, state
 
 
 def local_part(array: Any) -> Any:
-    """The rows of a batch that this process gave, as a NumPy array."""
+    """Returns the rows of a batch that this process provided, as a NumPy array."""
     if not isinstance(array, jax.Array) or array.is_fully_addressable:
         return np.asarray(array)
     if array.is_fully_replicated:

@@ -1,6 +1,7 @@
-"""The functions of `fit`, `evaluate` and `predict` on TensorFlow: compiled, checked.
+"""The functions of `fit`, `evaluate` and `predict` on TensorFlow.
 
-What a step computes is in `train/steps/tensorflow.py`.
+They compile the steps and check their losses. The computations of a step are in
+`train/steps/tensorflow.py`.
 """
 
 import contextlib
@@ -20,7 +21,7 @@ from effdet_keras.train.training_defaults import TrainingDefaults
 
 
 class TensorFlowFunctions(TrainingDefaults):
-    """How Keras runs the steps of `EfficientDet` on TensorFlow."""
+    """Methods with which Keras runs the steps of `EfficientDet` on TensorFlow."""
 
     def make_predict_function(self, force=False):
         if self.predict_function is None or force:
@@ -33,14 +34,14 @@ class TensorFlowFunctions(TrainingDefaults):
                 )
 
     def _with_finite_check(self, function, is_training):
-        """A function of an iterator that raises where the loss of a batch is NaN."""
+        """Wraps a function of an iterator, to raise an error for a loss that is NaN."""
         draws_batches = self.steps_per_execution == 1 and not _is_on_tpu()
         step_on_batch = self._step_on_batch(function) if draws_batches else None
         is_quick = is_training and runs_on_processors() and not self.jit_compile
         rewriting = _without_slow_rewrites if is_quick else contextlib.nullcontext
 
         def run(iterator):
-            # Keras' own function draws several batches: nobody can name the one.
+            # If Keras' function draws several batches itself, the batch is not known.
             data = next(iterator) if draws_batches else None
             try:
                 with rewriting():
@@ -61,11 +62,11 @@ class TensorFlowFunctions(TrainingDefaults):
         return run
 
     def _step_on_batch(self, function):
-        """Keras' function of an iterator as a function of a batch, compiled.
+        """Returns Keras' function of an iterator as a compiled function of a batch.
 
-        Keras compiles a step of a batch within a step of an iterator. TensorFlow copies
-        the graph of one into that of the other, which takes 2 of the 12 seconds until
-        D0's first step (benchmarks/first_step.py).
+        Keras compiles a step on a batch inside a step on an iterator. TensorFlow copies
+        the graph of the first into that of the second, which takes 2 of the 12 seconds
+        until D0's first step (benchmarks/first_step.py).
         """
         if self.run_eagerly:
             return lambda data, spec: function([data])
@@ -79,7 +80,7 @@ class TensorFlowFunctions(TrainingDefaults):
             for known, compiled in compiled_functions:
                 if known == spec:
                     return compiled(data)
-            # By the specification one trace serves batches of any number of boxes.
+            # With the specification, one trace serves batches of any number of boxes.
             compiled = tf.function(
                 lambda batch: function([batch]),
                 input_signature=None if spec is None else [spec],
@@ -93,7 +94,7 @@ class TensorFlowFunctions(TrainingDefaults):
         return step_on_batch
 
     def _local_part(self, values):
-        """The rows of a batch that the devices of this process were given."""
+        """Returns the rows of a batch that the devices of this process received."""
         if values is None:
             return None
         parts = self.distribute_strategy.experimental_local_results(values)
@@ -101,7 +102,7 @@ class TensorFlowFunctions(TrainingDefaults):
 
     @contextlib.contextmanager
     def function_build_scope(self) -> Iterator[None]:
-        """Keras leaves a step uncompiled, where `_step_on_batch` compiles it."""
+        """Keeps Keras from compiling a step that `_step_on_batch` compiles."""
         run_eagerly = self.run_eagerly
         compiles = self.steps_per_execution == 1 and not _is_on_tpu()
         self.run_eagerly = run_eagerly or compiles
@@ -111,14 +112,20 @@ class TensorFlowFunctions(TrainingDefaults):
             self.run_eagerly = run_eagerly
 
     def variable_scope(self) -> contextlib.AbstractContextManager:
-        """The context in which variables are made for all devices of the model."""
+        """Returns the context in which variables are created on all of its devices."""
         strategy = self.distribute_strategy
         if strategy is tf.distribute.get_strategy():
             return contextlib.nullcontext()
         return strategy.scope()
 
     def distribute_fit_data(self, data: Any) -> Any:
-        """What Keras' `fit` is given for the batches of this process."""
+        """Returns the batches of this process in the form for Keras' `fit`.
+
+        Raises:
+            ValueError: If several processes run, and the data is not a
+                `tf.data.Dataset`, the batches cannot be divided among the devices, or
+                the config does not have `sync_batch_norm`.
+        """
         if current_processes().count == 1:
             return data
         rule = "Several processes train on a `DetectionDataset` or a `tf.data.Dataset`"
@@ -134,15 +141,15 @@ class TensorFlowFunctions(TrainingDefaults):
         size = keras.tree.flatten(data.element_spec)[0].shape[0]
         rule = f"Each of the {count} devices of a process trains on as many images"
         require(size and size % count == 0, rule, images_per_process=size)
-        # Keras would have TensorFlow divide what is divided already.
+        # Keras would make TensorFlow divide batches that are already divided.
         per_device = (
             data.rebatch(size // count, drop_remainder=True) if count > 1 else data
         )
         return strategy.distribute_datasets_from_function(lambda context: per_device)
 
 
-# Rewrites of a graph that take a fifth of the time until D0's first step on processors
-# and make none of its steps faster (benchmarks/RESULTS.md, "Rewriting of the graph").
+# Graph rewrites that take a fifth of the time until D0's first step on CPUs, and do not
+# make its steps faster (benchmarks/RESULTS.md, "Rewriting of the graph").
 SLOW_REWRITES = (
     "arithmetic_optimization",
     "constant_folding",
@@ -152,29 +159,33 @@ SLOW_REWRITES = (
 
 @contextlib.contextmanager
 def _without_slow_rewrites():
-    """Context in which TensorFlow leaves those out, unless the user chose otherwise.
+    """Context in which TensorFlow omits these rewrites, unless the user has set them.
 
-    A function is rewritten anew where it is called with other options than before, so
-    they have to be the same at each step, and as before for all other functions.
+    TensorFlow rewrites a function again if it is called with other options than before.
+    So the options have to be the same at each step, and those from before the context
+    for all other functions.
     """
     chosen = tf.config.optimizer.get_experimental_options()
     options = [name for name in SLOW_REWRITES if name not in chosen]
     tf.config.optimizer.set_experimental_options(dict.fromkeys(options, False))
     try:
         yield
-    finally:  # None: neither on nor off, as they were
+    finally:  # None: neither on nor off, as before the context
         tf.config.optimizer.set_experimental_options(dict.fromkeys(options))
 
 
 def _specification(iterator):
-    """The shapes and dtypes of all batches of an iterator, where it is TensorFlow's."""
+    """Returns the specification of the batches of an iterator, if it is TensorFlow's.
+
+    It has their shapes and dtypes.
+    """
     return iterator.element_spec if isinstance(iterator, tf.data.Iterator) else None
 
 
 def _without_strings(data):
-    """A batch without the strings of its ground truth, which XLA does not take.
+    """Returns a batch without the strings of its ground truth, which XLA cannot take.
 
-    Also of the specification of a batch.
+    The argument may also be the specification of a batch.
     """
     images, ground_truth, _ = keras.utils.unpack_x_y_sample_weight(data)
     return images, {n: x for n, x in ground_truth.items() if x.dtype != tf.string}

@@ -1,18 +1,19 @@
-"""The functions of `fit`, `evaluate` and `predict` on PyTorch: checked.
+"""The functions of `fit`, `evaluate` and `predict` on PyTorch.
 
-What a step computes is in `train/steps/torch.py`.
+They check the loss of each step. The computations of a step are in
+`train/steps/torch.py`.
 """
 
 from effdet_keras.train.training_defaults import TrainingDefaults
 
 
 class TorchFunctions(TrainingDefaults):
-    """How Keras runs the steps of `EfficientDet` on PyTorch."""
+    """Methods with which Keras runs the steps of `EfficientDet` on PyTorch."""
 
     receives_batches = True
 
     def _with_finite_check(self, function, is_training):
-        """A function of a batch that raises where its loss is NaN."""
+        """Wraps a function of a batch, to raise an error for a loss that is NaN."""
 
         def run(data):
             logs = function(data)

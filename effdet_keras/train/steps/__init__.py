@@ -1,4 +1,4 @@
-"""The steps of the backend that runs, and the step that evaluates and detects."""
+"""Selects the steps of the current backend, and defines `EvaluationStep`."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 import keras
 from keras import ops
 
-# As Keras does it: `EfficientDet` inherits the class of the backend that runs.
+# As in Keras, `EfficientDet` inherits from the class of the current backend.
 if keras.backend.backend() == "tensorflow":
     from effdet_keras.train.steps.tensorflow import TensorFlowSteps as BackendSteps
 elif keras.backend.backend() == "jax":
@@ -19,24 +19,33 @@ __all__ = ["BackendSteps", "EvaluationStep"]
 
 
 class EvaluationStep(keras.Model):
-    """What a model finds inside the images of a batch, and what its loss says of it.
+    """Computes the detections and the losses of a batch in one step.
 
-    It takes a dict of `images`; maybe `content_sizes`; and for losses `boxes`, `labels`
-    and bools `is_counted` `[B]`. It returns `detections`, and `losses` by name, `[1]`.
-    Keras' own `predict_on_batch` compiles it, on every backend.
+    Keras' `predict_on_batch` compiles it, on every backend.
+
+    Args:
+        model: `EfficientDet`.
+
+    Call arguments:
+        inputs: dict of `images`, optionally `content_sizes`, and for losses the ground
+            truth and `is_counted`, bool `[B]`; see `evaluate_and_detect_on_batch`.
+
+    Returns:
+        Dict of `detections`, as `predict` returns them, and of `losses`, a dict by
+        name of float32 tensors `[1]`, which is empty without ground truth.
     """
 
     def __init__(self, model: Any) -> None:
-        # In mixed precision Keras would cast images and boxes: the model does it.
+        # In mixed precision Keras would cast images and boxes. The model casts them.
         super().__init__(name="evaluation_step", dtype="float32")
         self.model = model
         self.jit_compile = model.jit_compile
         self.run_eagerly = model.run_eagerly
         self._made_for = _what_is_traced(model)
-        self.built = True  # it has no variables but the model's
+        self.built = True  # it has no variables besides the model's
 
     def is_for(self, model: Any) -> bool:
-        """Whether the model still has the loss and postprocess that were traced."""
+        """Returns whether the model still has the loss and postprocess of the trace."""
         now = _what_is_traced(model)
         return [*map(id, now)] == [*map(id, self._made_for)]
 

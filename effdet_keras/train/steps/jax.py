@@ -1,7 +1,7 @@
 """One step of training, validation and prediction on JAX.
 
-`EfficientDet` inherits `JAXSteps`, as `keras.Model` inherits its trainer. Keras hands
-the values of all variables through a step, as its `state`.
+`EfficientDet` inherits from `JAXSteps`, as `keras.Model` inherits from its trainer.
+Keras passes the values of all variables to a step as its `state`, and gets them back.
 """
 
 import math
@@ -26,14 +26,14 @@ class JAXSteps(TrainingDefaults):
 
     Methods of `self` that are not here, such as `apply_update`, are in
     `model/steps.py`; `compute_loss` is in `model/efficientdet.py`.
-    AdvProp (`self.adversarial`) is in TensorFlow's alone.
+    AdvProp (`self.adversarial`) is only supported on TensorFlow.
     """
 
     def train_step(self, state, data):
-        """One update; skipped where a loss, gradient or statistic is not finite."""
+        """Trains on one batch, unless a loss, gradient or statistic is not finite."""
         images, ground_truth, sample_weight = keras.utils.unpack_x_y_sample_weight(data)
         recipe, variables = self.settings.recipe, self._state_variables()
-        trainable_values, *other_values = state  # as `_state_variables` has them
+        trainable_values, *other_values = state  # in the order of `_state_variables`
 
         def scaled_loss(trainable_values):
             values = [trainable_values, *other_values]
@@ -41,7 +41,7 @@ class JAXSteps(TrainingDefaults):
                 outputs = self(images, training=True)
                 loss = self.compute_loss(images, ground_truth, outputs, sample_weight)
                 scaled = self.optimizer.scale_loss(loss)
-            # In this scope every variable has a value: the pairs are all of
+            # In this scope every variable has a value, so the pairs are those of all
             # `step_variables`, in their order.
             new_values = self.assigned_values(forward_pass)
             return scaled, (loss, [value for _, value in new_values])
@@ -49,8 +49,8 @@ class JAXSteps(TrainingDefaults):
         differentiated = jax.value_and_grad(scaled_loss, has_aux=True)
         (_, (loss, new_values)), gradients = differentiated(trainable_values)
 
-        # In this scope each variable has its value of `state`, or what is assigned to
-        # it.
+        # In this scope each variable has its value of `state`, or a newly assigned
+        # value.
         with _scope_of(variables, state) as scope:
             step = ops.copy(step_counter(self.optimizer))
             learning_rate = ops.copy(self.optimizer.learning_rate)
@@ -59,7 +59,7 @@ class JAXSteps(TrainingDefaults):
                 gradients, recipe.gradient_multipliers, self.trainable_variables
             )
             gradients = mask_old_classes(self, gradients, self.trainable_variables)
-            loss_scale = self.optimizer.scale_loss(ops.ones(()))  # 1 but for float16
+            loss_scale = self.optimizer.scale_loss(ops.ones(()))  # not 1 in float16
             self.observe_step(data, gradients, loss_scale)
             gradients, gradient_norm = clip_gradients(
                 gradients,
@@ -70,7 +70,8 @@ class JAXSteps(TrainingDefaults):
 
             forward_is_finite = all_finite([loss, *float_values(new_values)])
             is_finite = forward_is_finite & all_finite([gradient_norm])
-            # Computed in any case: where it is not finite, the old values are put back.
+            # The update is always computed. If it is not finite, the old values are
+            # restored.
             self.apply_update(gradients, new_values, step)
             _undo_unless(is_finite, scope, variables, state)
             can_recover = False
@@ -78,13 +79,13 @@ class JAXSteps(TrainingDefaults):
                 # Gradients that overflow in float16 may be finite with a smaller scale.
                 can_recover = forward_is_finite & ~is_finite & (loss_scale > 1.0)
                 self.reduce_loss_scale(when=can_recover)
-            # The train function (`train/functions`) raises an error where it is NaN.
+            # The train function (`train/functions`) raises an error if it is NaN.
             loss = ops.where(is_finite | can_recover, loss, math.nan)
             logs = self.update_metrics(loss, gradient_norm, learning_rate)
             return logs, _values_in(scope, variables)
 
     def test_step(self, state, data):
-        """The losses of one batch."""
+        """Returns the losses of one batch, and the new state."""
         images, ground_truth, sample_weight = keras.utils.unpack_x_y_sample_weight(data)
         trainable, non_trainable, _, metrics = self._state_variables()
         variables = [trainable, non_trainable, metrics]
@@ -97,12 +98,12 @@ class JAXSteps(TrainingDefaults):
             return logs, _values_in(scope, variables)
 
     def predict_step(self, state, data):
-        """The detections of one batch."""
+        """Returns the detections of one batch, and the new state."""
         outputs, state = super().predict_step(state, data)
         return self.detect_outputs(outputs), state
 
     def _apply_gradients(self, gradients, variables):
-        """The optimizer's update of the variables; `apply_update` calls it."""
+        """Updates the variables with the optimizer; `apply_update` calls it."""
         optimizer = self.optimizer
         values, optimizer_values = optimizer.stateless_apply(
             [v.value for v in optimizer.variables],
@@ -113,7 +114,10 @@ class JAXSteps(TrainingDefaults):
         _assign(optimizer.variables, optimizer_values)
 
     def _state_variables(self):
-        """The variables of a `state`; `train/functions/jax.py` adds to the last."""
+        """Returns the variables of a `state`.
+
+        `train/functions/jax.py` adds variables to the last group.
+        """
         return [
             self.trainable_variables,
             self.non_trainable_variables,
@@ -123,7 +127,7 @@ class JAXSteps(TrainingDefaults):
 
 
 def _scope_of(variables, values):
-    """A scope in which lists of values stand for lists of variables."""
+    """Returns a scope in which variables have these values; both are lists of lists."""
     pairs = [
         pair
         for group, group_values in zip(variables, values, strict=True)
@@ -137,7 +141,7 @@ def _values_in(scope, variables):
 
 
 def _undo_unless(condition, scope, variables, values):
-    """Gives variables back their earlier values, unless the condition is true."""
+    """Restores earlier values of variables, unless the condition is true."""
     for group, group_values in zip(variables, values, strict=True):
         for variable, value in zip(group, group_values, strict=True):
             new = scope.get_current_value(variable)

@@ -1,7 +1,8 @@
 """One step of training, validation and prediction on TensorFlow.
 
-`EfficientDet` inherits `TensorFlowSteps`, as `keras.Model` inherits its trainer. Under
-a `tf.distribute` strategy each replica runs the step on its part of the batch.
+`EfficientDet` inherits from `TensorFlowSteps`, as `keras.Model` inherits from its
+trainer. Under a `tf.distribute` strategy, each replica runs the step on its shard of
+the batch.
 """
 
 import math
@@ -39,20 +40,20 @@ class TensorFlowSteps(TrainingDefaults):
     """
 
     def train_step(self, data):
-        """One update; skipped where a loss, gradient or statistic is not finite."""
+        """Trains on one batch, unless a loss, gradient or statistic is not finite."""
         images, ground_truth, sample_weight = keras.utils.unpack_x_y_sample_weight(data)
         recipe = self.settings.recipe  # resolved: no field is "auto"
         # A copy: `apply_update` counts the step.
         step = tf.identity(step_counter(self.optimizer).value)
         learning_rate = tf.convert_to_tensor(self.optimizer.learning_rate)
 
-        # The scope keeps what is assigned, such as the statistics of batch norms and
-        # the metrics of the losses, until the batch is known to be finite.
+        # The scope holds assigned values, such as batch-norm statistics and loss
+        # metrics, until it is known whether the batch is finite.
         with tf.GradientTape() as tape, keras.StatelessScope() as forward_pass:
             outputs = self(images, training=True)
             loss = self.compute_loss(images, ground_truth, outputs, sample_weight)
-            # Divided by the number of replicas, over which the gradients are summed
-            # below: the sum is the gradient of the mean loss.
+            # Gradients are summed over the replicas below. Divided by the number of
+            # replicas, the sum is the gradient of the mean loss.
             replica_loss = loss if num_replicas() == 1 else loss / num_replicas()
             scaled_loss = self.optimizer.scale_loss(replica_loss)
         # As `tape.gradient`, with zeros for variables that the loss does not depend on.
@@ -61,7 +62,7 @@ class TensorFlowSteps(TrainingDefaults):
         new_values = self.assigned_values(forward_pass)
         if self.adversarial is not None:
             # AdvProp adds the gradients of adversarial images, and those of its own
-            # batch norms, which `optimized_variables` has behind the trainable ones.
+            # batch norms. `optimized_variables` lists these after the trainable ones.
             gradients, new_values = self.adversarial.add_gradients(
                 gradients, new_values, data, step
             )
@@ -71,10 +72,10 @@ class TensorFlowSteps(TrainingDefaults):
         )
         gradients = mask_old_classes(self, gradients, self.optimized_variables())
         gradients = sum_over_replicas(gradients)
-        loss_scale = self.optimizer.scale_loss(tf.ones(()))  # 1 but for float16
+        loss_scale = self.optimizer.scale_loss(tf.ones(()))  # not 1 in float16
         self.observe_step(data, gradients, loss_scale)
-        # Each gradient is clipped, then all together. The norm is the one after it,
-        # without the loss scale.
+        # Each gradient is clipped, then all of them by global norm. The norm is the
+        # global norm after clipping, without the loss scale.
         gradients, gradient_norm = clip_gradients(
             gradients, recipe.clip_norm, each_first=recipe.clips_each, scale=loss_scale
         )
@@ -84,8 +85,8 @@ class TensorFlowSteps(TrainingDefaults):
         values = [loss, *float_values(new_values)]
         forward_is_finite = on_all_replicas(all_finite(values))
         is_finite = forward_is_finite & on_all_replicas(all_finite([gradient_norm]))
-        # A failed `tf.debugging.Assert` ends the step, which is faster than `tf.cond`.
-        # XLA ignores it, and a smaller loss scale could not be tried after it.
+        # A failed `tf.debugging.Assert` ends the step, and is faster than `tf.cond`.
+        # But XLA ignores it, and the loss scale could not be reduced after it.
         asserts = not (self.jit_compile or self.has_dynamic_loss_scale)
         run_if(
             is_finite, self.apply_update, gradients, new_values, step, asserts=asserts
@@ -95,13 +96,13 @@ class TensorFlowSteps(TrainingDefaults):
             # Gradients that overflow in float16 may be finite with a smaller scale.
             can_recover = forward_is_finite & ~is_finite & (loss_scale > 1.0)
             run_if(can_recover, self.reduce_loss_scale)
-        # The train function (`train/functions`) raises an error where the loss is NaN,
-        # as it does for a failed assertion.
+        # The train function (`train/functions`) raises an error if the loss is NaN, as
+        # it does for a failed assertion.
         loss = tf.where(is_finite | can_recover, loss, math.nan)
         return _logs_per_worker(self.update_metrics(loss, gradient_norm, learning_rate))
 
     def test_step(self, data):
-        """The losses of one batch."""
+        """Returns the losses of one batch."""
         images, ground_truth, sample_weight = keras.utils.unpack_x_y_sample_weight(data)
         outputs = self(images, training=False)
         loss = self.compute_loss(
@@ -110,15 +111,16 @@ class TensorFlowSteps(TrainingDefaults):
         return _logs_per_worker(self.update_metrics(loss))
 
     def predict_step(self, data):
-        """The detections of one batch."""
+        """Returns the detections of one batch."""
         images, _, _ = keras.utils.unpack_x_y_sample_weight(data)
         return self.detect_step(images)
 
     def loss_normalizer(self, num_positives: Any, normalizer_fn: Callable) -> Any:
-        """The `normalizer` of `DetectionLoss`; None on one device: it computes its own.
+        """Returns the `normalizer` of `DetectionLoss`, for several replicas.
 
-        With that of the whole batch, divided by the number of replicas, the mean of the
-        losses of the replicas is the loss of the whole batch.
+        It is that of the whole batch, divided by the number of replicas. Then the mean
+        of the losses of the replicas is the loss of the whole batch. On one device it
+        is None, and `DetectionLoss` computes its own.
         """
         count = num_replicas()
         if count == 1:
@@ -127,7 +129,10 @@ class TensorFlowSteps(TrainingDefaults):
 
 
 def _logs_per_worker(logs):
-    """Logs for Keras, which reduces those of several workers over their first axis."""
+    """Returns logs in the shape `[1]` if there are several workers.
+
+    Keras reduces the logs of several workers over their first axis.
+    """
     if current_processes().count == 1:
         return logs
     return {name: tf.reshape(value, [1]) for name, value in logs.items()}

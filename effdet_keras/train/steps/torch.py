@@ -1,6 +1,6 @@
 """One step of training, validation and prediction on PyTorch.
 
-`EfficientDet` inherits `TorchSteps`, as `keras.Model` inherits its trainer.
+`EfficientDet` inherits from `TorchSteps`, as `keras.Model` inherits from its trainer.
 """
 
 import math
@@ -24,18 +24,18 @@ class TorchSteps(TrainingDefaults):
 
     Methods of `self` that are not here, such as `apply_update`, are in
     `model/steps.py`; `compute_loss` is in `model/efficientdet.py`.
-    AdvProp (`self.adversarial`) is in TensorFlow's alone.
+    AdvProp (`self.adversarial`) is only supported on TensorFlow.
     """
 
     def train_step(self, data):
-        """One update; skipped where a loss, gradient or statistic is not finite."""
+        """Trains on one batch, unless a loss, gradient or statistic is not finite."""
         images, ground_truth, sample_weight = keras.utils.unpack_x_y_sample_weight(data)
         recipe = self.settings.recipe
         step = keras.ops.copy(step_counter(self.optimizer))
         learning_rate = keras.ops.copy(self.optimizer.learning_rate)
 
-        # The scope keeps what is assigned, such as the statistics of batch norms and
-        # the metrics of the losses, until the batch is known to be finite.
+        # The scope holds assigned values, such as batch-norm statistics and loss
+        # metrics, until it is known whether the batch is finite.
         with keras.StatelessScope() as forward_pass:
             outputs = self(images, training=True)
             loss = self.compute_loss(images, ground_truth, outputs, sample_weight)
@@ -76,7 +76,7 @@ class TorchSteps(TrainingDefaults):
             return self.update_metrics(loss, gradient_norm, learning_rate)
 
     def test_step(self, data):
-        """The losses of one batch."""
+        """Returns the losses of one batch."""
         images, ground_truth, sample_weight = keras.utils.unpack_x_y_sample_weight(data)
         outputs = self(images, training=False)
         loss = self.compute_loss(
@@ -85,6 +85,6 @@ class TorchSteps(TrainingDefaults):
         return self.update_metrics(loss)
 
     def predict_step(self, data):
-        """The detections of one batch."""
+        """Returns the detections of one batch."""
         images, _, _ = keras.utils.unpack_x_y_sample_weight(data)
         return self.detect_step(images)
