@@ -61,8 +61,8 @@ __all__ = [
 ]
 
 
-# Where each name comes from, when it is first used: a `Predictor` of a LiteRT, ONNX or
-# OpenVINO file needs neither Keras nor TensorFlow.
+# The module of each name, imported when the name is first used. So a `Predictor` of a
+# LiteRT, ONNX or OpenVINO file needs neither Keras nor TensorFlow.
 _PLACES = {
     "AdvProp": "extras.advprop",
     "COCO_CLASS_NAMES": "weights.presets",
@@ -93,6 +93,7 @@ if not TYPE_CHECKING:
     __getattr__, __dir__ = lazy_names(__name__, _PLACES)
 
     # `keras.saving` knows only registered classes. Without Keras no model can be
-    # loaded, and the command waits until it loads one: see `_internal/keras_classes`.
+    # loaded. The command registers them when it loads a model: see
+    # `_internal/keras_classes`.
     if _keras.is_installed() and not started_as_command():
         register_keras_classes()

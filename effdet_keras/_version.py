@@ -1,3 +1,3 @@
-"""The version, where the build can read it without importing Keras."""
+"""The version, in a file that the build can read without importing Keras."""
 
 __version__ = "0.1.0"

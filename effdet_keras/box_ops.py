@@ -1,10 +1,11 @@
-"""Box arithmetic: conversions, area, clipping, the IoU family, encoding on anchors.
+"""Box operations: conversions, area, clipping, the IoU family, encoding on anchors.
 
-Boxes are `yxyx` in pixels: `(y_min, x_min, y_max, x_max)`. Every function takes
-NumPy arrays and returns NumPy arrays, or takes tensors of the Keras backend (and
-lists) and returns tensors; those of boxes end in an axis of 4, or there is a
-ValueError. Tensors are computed in float32 whatever comes in, because a bfloat16
-pixel coordinate is off by up to two pixels at 512; NumPy float64 stays float64.
+Boxes are `yxyx` in pixels: `(y_min, x_min, y_max, x_max)`. For NumPy arrays every
+function returns NumPy arrays. For tensors of the Keras backend, and lists, it returns
+tensors. Arrays of boxes must end in an axis of 4; otherwise there is a ValueError.
+
+Tensors are computed in float32 whatever their dtype, because a pixel coordinate in
+bfloat16 is off by up to two pixels at 512. NumPy float64 stays float64.
 """
 
 from __future__ import annotations
@@ -49,16 +50,21 @@ def xywh_to_yxyx(boxes_xywh: Any) -> Any:
 
 
 def yxyx_to_xyxy(boxes: Any) -> Any:
-    """Swaps the axes of corners: `(x_min, y_min, x_max, y_max)`, and back again."""
+    """Swaps the axes of corners to `(x_min, y_min, x_max, y_max)`, or back.
+
+    Example:
+        >>> yxyx_to_xyxy(np.array([[10.0, 20.0, 40.0, 60.0]]))
+        array([[20., 10., 60., 40.]])
+    """
     xp, boxes = _arrays(boxes)
     y_min, x_min, y_max, x_max = _columns(boxes)
     return xp.stack([x_min, y_min, x_max, y_max], axis=-1)
 
 
 def clip_boxes(boxes: Any, image_size: Any) -> Any:
-    """Moves the corners that lie outside of an image onto its border.
+    """Moves corners that lie outside an image onto its border.
 
-    A box that lies outside altogether becomes an empty one on the border.
+    A box that lies completely outside becomes an empty box on the border.
 
     Args:
         boxes: tensor or array `[..., 4]`, `yxyx` in pixels.
@@ -79,15 +85,22 @@ def clip_boxes(boxes: Any, image_size: Any) -> Any:
 
 
 def area(boxes: Any) -> Any:
-    """The area of boxes `[..., 4]`, in square pixels `[...]`; 0 for an inverted one."""
+    """Returns the area of boxes `[..., 4]`, in square pixels `[...]`.
+
+    The area of an inverted box is 0.
+
+    Example:
+        >>> area(np.array([[0.0, 0.0, 2.0, 3.0], [2.0, 3.0, 0.0, 0.0]]))
+        array([6., 0.])
+    """
     xp, boxes = _arrays(boxes)
     return _area(xp, _columns(boxes))
 
 
 def pairwise_iou(boxes1: Any, boxes2: Any) -> Any:
-    """Computes the IoU of every box of one set with every box of another.
+    """Computes the IoU of every box of one array with every box of another.
 
-    The IoU of two boxes that do not overlap is 0, of two empty ones too.
+    The IoU of two boxes that do not overlap is 0. So is that of two empty boxes.
 
     Args:
         boxes1: tensor or array `[..., M, 4]`, `yxyx` in pixels.
@@ -109,19 +122,37 @@ def pairwise_iou(boxes1: Any, boxes2: Any) -> Any:
     return overlap / xp.maximum(union, _TINY)
 
 
-# --- The IoU family row by row: boxes `[..., 4]` that broadcast, values `[...]`. That
-# of two empty boxes is 0. GIoU: https://arxiv.org/abs/1902.09630, DIoU and CIoU:
-# https://arxiv.org/abs/1911.08287.
+# --- The IoU family row by row: boxes `[..., 4]` that broadcast give values `[...]`.
+# The value for two empty boxes is 0. GIoU: https://arxiv.org/abs/1902.09630, DIoU and
+# CIoU: https://arxiv.org/abs/1911.08287.
 
 
 def iou(boxes1: Any, boxes2: Any) -> Any:
-    """The area of the overlap over that of the union, in `[0, 1]`."""
+    """Returns the area of the overlap divided by that of the union, in `[0, 1]`.
+
+    Args:
+        boxes1, boxes2: tensors or arrays `[..., 4]` that broadcast, `yxyx` in pixels.
+
+    Returns:
+        Tensor or array `[...]`.
+
+    Example:
+        >>> float(iou(np.array([0.0, 0.0, 2.0, 2.0]), np.array([0.0, 0.0, 2.0, 1.0])))
+        0.5
+    """
     xp, boxes1, boxes2 = _arrays(boxes1, boxes2)
     return _iou_and_union(xp, boxes1, boxes2)[0]
 
 
 def giou(boxes1: Any, boxes2: Any) -> Any:
-    """The generalized IoU: iou - (area(E) - union) / area(E), `E` around both boxes."""
+    """Returns the generalized IoU, in `(-1, 1]`.
+
+    https://arxiv.org/abs/1902.09630. With the smallest box `E` around both boxes:
+
+        giou = iou - (area(E) - union) / area(E)
+
+    Arguments and shapes are those of `iou`.
+    """
     xp, boxes1, boxes2 = _arrays(boxes1, boxes2)
     value, union = _iou_and_union(xp, boxes1, boxes2)
     enclosing = _area(xp, _columns(_enclosing(xp, boxes1, boxes2)))
@@ -129,24 +160,33 @@ def giou(boxes1: Any, boxes2: Any) -> Any:
 
 
 def diou(boxes1: Any, boxes2: Any) -> Any:
-    """The distance IoU: iou - d**2 / c**2, of the centers' distance and `E`'s diagonal.
+    """Returns the distance IoU, in `(-1, 1]`.
 
-    (Section 3.2.)
+    https://arxiv.org/abs/1911.08287, section 3.2. With the distance `d` of the centers,
+    and the diagonal `c` of the smallest box around both boxes:
+
+        diou = iou - d**2 / c**2
+
+    Arguments and shapes are those of `iou`.
     """
     xp, boxes1, boxes2 = _arrays(boxes1, boxes2)
     return _diou_and_iou(xp, boxes1, boxes2)[0]
 
 
 def ciou(boxes1: Any, boxes2: Any) -> Any:
-    """The complete IoU, in `(-2, 1]`.
+    """Returns the complete IoU, in `(-2, 1]`.
 
-    DIoU, and a term `v` for the difference of the aspect ratios (section 3.3):
+    It is DIoU with a term `v` for the difference of the aspect ratios
+    (https://arxiv.org/abs/1911.08287, section 3.3):
 
         ciou = diou - alpha * v        alpha = v / ((1 - iou) + v)
         v = 4 / pi**2 * (atan(w1 / h1) - atan(w2 / h2))**2
 
-    As in the reference the gradient is that of the formula as it stands; the
-    paper holds `alpha` constant and drops the `1 / (w**2 + h**2)` of `v`.
+    The gradient is that of this formula, as in the reference. The paper instead treats
+    `alpha` as a constant, and omits the factor `1 / (w**2 + h**2)` of the gradient of
+    `v`.
+
+    Arguments and shapes are those of `iou`.
     """
     xp, boxes1, boxes2 = _arrays(boxes1, boxes2)
     distance_iou, plain_iou = _diou_and_iou(xp, boxes1, boxes2)
@@ -156,7 +196,7 @@ def ciou(boxes1: Any, boxes2: Any) -> Any:
     return distance_iou - alpha * v
 
 
-# --- Boxes as what the network predicts: offsets from anchors.
+# --- Boxes as the network predicts them: offsets from anchors.
 
 
 def encode_boxes(
@@ -173,18 +213,19 @@ def encode_boxes(
         ty = (y - ya) / ha    tx = (x - xa) / wa
         th = log(h / ha)      tw = log(w / wa)
 
-    each times its entry of `scales`, which are ones in EfficientDet and 10, 10, 5, 5
-    in other detectors (Faster R-CNN, https://arxiv.org/abs/1506.01497).
-    `decode_boxes` is the inverse. A box with a side of zero, such as a
-    padding row, encodes to large negative finite numbers, never to NaN.
+    Each is multiplied by its entry of `scales`. These are ones in EfficientDet, and 10,
+    10, 5, 5 in other detectors (Faster R-CNN, https://arxiv.org/abs/1506.01497).
+    `decode_boxes` is the inverse. For a box with a side of zero, such as a padding row,
+    `th` and `tw` are large negative finite numbers, never NaN.
 
     Args:
         boxes: tensor or array `[..., N, 4]`, `yxyx` in pixels.
         anchors: tensor or array `[N, 4]`, `yxyx` in pixels, sides above zero.
-        scales: four floats above zero, for `ty`, `tx`, `th` and `tw`; of a model
-            they are `config.box_scales`.
-        added_side: in pixels, added to all sides before anything is divided,
-            as the TF Object Detection API does with 1e-8 of the image's sides.
+        scales: four floats above zero, for `ty`, `tx`, `th` and `tw`. Those of a model
+            are `config.box_scales`.
+        added_side: float, in the unit of the boxes. It is added to all sides before any
+            division, as the TF Object Detection API does with 1e-8 of the image's
+            sides.
 
     Returns:
         Tensor or array `[..., N, 4]` of `(ty, tx, th, tw)`, without unit.
@@ -207,13 +248,13 @@ def encode_boxes(
 def decode_boxes(box_deltas: Any, anchors: Any, scales: Sequence[float] = _ONES) -> Any:
     """Decodes offsets from anchors into boxes, the inverse of `encode_boxes`.
 
-    `th` and `tw` above 20 (a box 5e8 anchors long) count as 20, so that no
-    finite output of a network gives an infinite box. Boxes are not clipped.
+    `th` and `tw` above 20 (a box 5e8 anchors long) are taken as 20, so that no finite
+    output of a network gives an infinite box. Boxes are not clipped.
 
     Args:
         box_deltas: tensor or array `[..., N, 4]` of `(ty, tx, th, tw)`.
         anchors: tensor or array `[N, 4]`, `yxyx` in pixels.
-        scales: four floats above zero, as of `encode_boxes`.
+        scales: four floats above zero, as for `encode_boxes`.
 
     Returns:
         Tensor or array `[..., N, 4]`, `yxyx` in pixels.
@@ -233,7 +274,7 @@ def decode_boxes(box_deltas: Any, anchors: Any, scales: Sequence[float] = _ONES)
 
 
 def _arrays(*boxes):
-    """NumPy or keras.ops, then the arguments as its floating-point arrays, checked."""
+    """Returns NumPy or `keras.ops`, and the checked arguments as its float arrays."""
     if all(isinstance(value, np.ndarray) for value in boxes):
         xp = np
         arrays = [v if v.dtype.kind == "f" else v.astype("float32") for v in boxes]
@@ -247,14 +288,14 @@ def _arrays(*boxes):
 
 
 def _as(xp, values, like):
-    """Numbers as an array of the kind of `like`."""
+    """Returns numbers as a NumPy array or tensor, as `like` is."""
     if xp is np:
         return np.asarray(values, like.dtype)
     return as_tensor(values)
 
 
 def as_tensor(value, dtype="float32"):
-    """A tensor, or what it can be made of, as a tensor of a type."""
+    """Converts a value to a tensor of a dtype."""
     return ops.cast(ops.convert_to_tensor(value), dtype)
 
 
@@ -281,7 +322,7 @@ def _sides(xp, columns):
 
 
 def _overlap_and_union(xp, columns1, columns2):
-    """Areas; the columns broadcast."""
+    """Returns the areas of overlap and union. The columns broadcast."""
     y_min1, x_min1, y_max1, x_max1 = columns1
     y_min2, x_min2, y_max2, x_max2 = columns2
     height = xp.minimum(y_max1, y_max2) - xp.maximum(y_min1, y_min2)
@@ -317,7 +358,7 @@ def _aspect_angle(xp, boxes):
 
 
 def _divide_no_nan(xp, numerator, denominator):
-    """`a / b`, and 0 where b is 0, with a finite gradient there too."""
+    """Returns `a / b`, and 0 where b is 0, where the gradient is also finite."""
     empty = denominator == 0.0
     quotient = numerator / xp.where(empty, 1.0, denominator)
     return xp.where(empty, 0.0, quotient)

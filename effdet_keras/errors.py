@@ -1,4 +1,4 @@
-"""The errors that the caller can put right, and what they quote of other libraries."""
+"""The errors of this package, checks that raise them, and helpers for their texts."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from collections.abc import Collection
 
 
 def first_line(error):
-    """The first line of an error's text, or the name of its class if it has none.
+    """Returns the first line of an error's text, or the name of its class.
 
     Example:
         >>> first_line(ValueError("no such file\\nin many lines"))
@@ -20,7 +20,7 @@ def first_line(error):
 
 
 def reason_of(error):
-    """An error in one line, with the name of its class unless it is of this package.
+    """Returns an error in one line, with its class unless it is of this package.
 
     Example:
         >>> reason_of(RuntimeError("no such operation\\nin many lines"))
@@ -30,19 +30,19 @@ def reason_of(error):
     return f"{kind}{first_line(error)}"
 
 
-# Control characters but tab and newline; separators of lines and marks that turn the
-# direction of text, which hide what stands beside them; halves of characters, which are
-# what undecodable bytes of file names become, and which no terminal can write.
+# Control characters except tab and newline; line separators and marks that change the
+# direction of text, which can hide text beside them; and surrogates, which stand for
+# undecodable bytes of file names, and which no terminal can write.
 _UNPRINTABLE = re.compile(
     "[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069\ud800-\udfff]"
 )
 
 
 def printable(text: object) -> str:
-    """A text as it may be printed: control characters in it as Python writes them.
+    """Returns a text with its control characters escaped, safe to print.
 
-    Names of classes, arrays and files come from others, and a terminal obeys the
-    control characters in them: it would show other text, or do worse.
+    Names of classes, arrays and files may come from strangers. A terminal obeys the
+    control characters in them: it would show another text, or worse.
 
     Example:
         >>> print(printable("a cat\x1b[2J\x07"))
@@ -55,7 +55,7 @@ def printable(text: object) -> str:
     return _UNPRINTABLE.sub(escaped, str(text))
 
 
-# --- The errors that this package raises when the caller can put something right.
+# --- The errors that this package raises if the caller can correct something.
 
 __all__ = [
     "EffDetError",
@@ -86,7 +86,7 @@ class EffDetError(Exception):
 
 
 class InvalidValueError(EffDetError, ValueError):
-    """An argument, a file or a dataset holds a value that cannot be right."""
+    """An argument, a file or a dataset contains a wrong value."""
 
 
 class InvalidTypeError(EffDetError, TypeError):
@@ -102,14 +102,14 @@ class MissingPackageError(EffDetError, ImportError):
 
 
 class NonFiniteLossError(EffDetError, FloatingPointError):
-    """A loss is NaN or infinite, and the training step was refused."""
+    """A loss is NaN or infinite, and the training step was rejected."""
 
 
-# --- What most checks are.
+# --- Checks.
 
 
 def require(is_right, rule, error=InvalidValueError, /, **received):
-    """Raises an error unless something is right: the rule, and what was received.
+    """Raises an error with a rule and the received values, unless `is_right`.
 
     Example:
         >>> require(3 > 4, "`size` must be above 4", size=3)
@@ -123,18 +123,18 @@ def require(is_right, rule, error=InvalidValueError, /, **received):
 
 
 def check_argument(is_right: object, name: str, value: object, expected: str) -> None:
-    """Raises `InvalidValueError` unless an argument is what is `expected`, in words."""
+    """Raises `InvalidValueError` unless `is_right`, with the `expected` values."""
     require(is_right, f"`{name}` must be {expected}", **{name: value})
 
 
 def check_choice(name: str, value: object, choices: Collection[str], others="") -> None:
-    """Raises `InvalidValueError` unless an argument is among the names of choices."""
+    """Raises `InvalidValueError` unless an argument is one of the choices."""
     listed = ", ".join(map(repr, choices))
     check_argument(value in choices, name, value, f"one of {listed}{others}")
 
 
 def check_fields(given: Collection[str], known: Collection[str], what: str) -> None:
-    """Raises `InvalidValueError` for the first name that is no known field."""
+    """Raises `InvalidValueError` for the first name that is not a known field."""
     for name in given:
         if name not in known:
             raise InvalidValueError(
@@ -144,7 +144,7 @@ def check_fields(given: Collection[str], known: Collection[str], what: str) -> N
 
 
 def hint(word, known, cutoff=0.6):
-    """The known word that was meant, as a sentence of an error; "" if there is none.
+    """Returns a sentence with the known word that was probably meant, or "".
 
     Example:
         >>> hint("cosin", ["cosine", "linear"])

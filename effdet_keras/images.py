@@ -1,4 +1,4 @@
-"""Image files to arrays, with Pillow, in any mode; and whether arrays are pixels."""
+"""Reads image files of any mode with Pillow, and checks that arrays are pixels."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ from effdet_keras._internal.remote_path import path_of
 from effdet_keras._internal.whole_files import is_remote, shown_address
 from effdet_keras.errors import InvalidValueError, require
 
-# Endings of the photographs and drawings that Pillow reads; those of HEIF it reads with
-# the package `pillow-heif`. Icons, fonts, documents and videos are no images here.
+# Endings of photographs and drawings that Pillow reads. It reads HEIF with the package
+# `pillow-heif`. Icons, fonts, documents and videos do not count as images.
 IMAGE_SUFFIXES = tuple(
     """
     .jpg .jpeg .jpe .jfif .pjpeg .mpo
@@ -36,7 +36,7 @@ _HEIF_SUFFIXES = (".heic", ".heif", ".hif")
 EXIF_ORIENTATION = 0x0112  # the EXIF tag; values 5 to 8 swap height and width
 _LFS_POINTER = b"version https://git-lfs"
 LFS_CURE = "is a pointer of Git LFS: get the files with `git lfs pull`"
-_NO_DATA = 1e30  # no float image has such numbers but for pixels without a value
+_NO_DATA = 1e30  # float images have such numbers only for pixels without a value
 _TIFF_SIZE = (256, 257)  # the TIFF tags of width and height
 _SIXTEEN_BIT = ("I", "I;16", "I;16L", "I;16B", "I;16N")  # Pillow's grey 16-bit modes
 
@@ -45,12 +45,12 @@ _SIXTEEN_BIT = ("I", "I;16", "I;16L", "I;16B", "I;16N")  # Pillow's grey 16-bit 
 class EncodedImage:
     """An image file inside a larger file, such as a TFRecord file, read when needed."""
 
-    path: str  # the larger file
-    offset: int  # the byte of it at which the image begins
-    length: int  # bytes
+    path: str  # path of the larger file
+    offset: int  # the byte at which the image begins
+    length: int  # the number of bytes
 
     def read(self) -> bytes:
-        """The bytes of the image file, not decoded."""
+        """Returns the bytes of the image file, not decoded."""
         with open(self.path, "rb") as file:
             file.seek(self.offset)
             return file.read(self.length)
@@ -64,11 +64,22 @@ def read_image(
     size: tuple[int, int] | None = None,
     share: float = 1.0,
 ) -> np.ndarray:
-    """Reads an image file as an 8-bit RGB array, uint8 `[H, W, 3]`, upright.
+    """Reads an image file as an 8-bit RGB array, upright.
 
-    If only the image as stored has the `size`, (height, width), it is left as stored.
-    Where a `share` of its sides is enough, a JPEG file is decoded, faster, in a half,
-    a quarter or an eighth of its size.
+    Args:
+        path: path or address of the file, or `EncodedImage`.
+        size: the expected `(height, width)`, or None. If the stored image has this
+            size, and the upright image does not, the image is returned as stored.
+        share: float, at most 1, the fraction of the sides that is enough. For a value
+            below 1, a JPEG file may be decoded at a half, a quarter or an eighth of its
+            size, which is faster.
+
+    Returns:
+        uint8 array `[H, W, 3]`.
+
+    Raises:
+        FileNotFoundError: If the file does not exist.
+        ValueError: If Pillow cannot decode it.
     """
     with _opened(path, "read_image") as stored:
         sizes = _upright_size(stored), size_in_file(stored)
@@ -79,13 +90,18 @@ def read_image(
 
 
 def read_image_size(path: str | os.PathLike[str] | EncodedImage) -> tuple[int, int]:
-    """Reads the size of an image, `(height, width)`, from the header of its file."""
+    """Reads the upright size of an image, `(height, width)`, from its file's header."""
     with _opened(path, "read_image_size") as stored:
         return _upright_size(stored)
 
 
 def read_mask(path: str | os.PathLike[str] | bytes) -> np.ndarray:
-    """Reads an image file of grey values or places in a palette: ints `[H, W]`."""
+    """Reads an image file of grey values or palette indices: int64 `[H, W]`.
+
+    Raises:
+        FileNotFoundError: If the file does not exist.
+        ValueError: If Pillow cannot decode it, or it has colors.
+    """
     with _opened(path, "read_mask") as stored:
         if stored.mode not in ("L", "P", "1", *_SIXTEEN_BIT):
             raise InvalidValueError(
@@ -96,7 +112,11 @@ def read_mask(path: str | os.PathLike[str] | bytes) -> np.ndarray:
 
 
 def list_images(folder: str | os.PathLike[str]) -> list[pathlib.Path]:
-    """Lists the images directly in a folder by their endings, sorted by name."""
+    """Lists the images directly in a folder by their endings, sorted by name.
+
+    Raises:
+        ValueError: If there is none.
+    """
     folder = path_of(folder)
     paths = sorted(
         path
@@ -115,7 +135,7 @@ def list_images(folder: str | os.PathLike[str]) -> list[pathlib.Path]:
 
 @contextlib.contextmanager
 def _opened(source, caller):
-    """The Pillow image of a file; what Pillow raises becomes a ValueError."""
+    """Context with the Pillow image of a file. Errors of Pillow become ValueErrors."""
     name, file = str(source), source
     if isinstance(source, bytes):
         name, file = "a file in memory", io.BytesIO(source)
@@ -127,13 +147,14 @@ def _opened(source, caller):
     try:
         with Image.open(file) as stored:
             if stored.format == "TIFF" and _is_turned(stored):
-                # Else Pillow 13 maps the rows of an uncompressed file into memory with
-                # the length of the turned ones, which mixes all pixels up.
+                # Without this, Pillow 13 maps the rows of an uncompressed file into
+                # memory with the length of the rotated rows, which scrambles all
+                # pixels.
                 stored.filename = ""
             yield stored
     except FileNotFoundError:
         raise
-    except Exception as error:  # a broken file makes Pillow raise almost anything
+    except Exception as error:  # for a broken file, Pillow may raise any error
         cure = ""
         if not can_be_known:
             cure = '. HEIF images need: pip install "effdet-keras[heif]"'
@@ -146,7 +167,7 @@ def _opened(source, caller):
 
 
 def is_lfs_pointer(file):
-    """Whether a file, by its path or open, holds the place of one in Git LFS."""
+    """Returns whether a file, given by path or opened, is a pointer of Git LFS."""
     if isinstance(file, io.BytesIO):
         return file.getvalue().startswith(_LFS_POINTER)
     try:
@@ -157,14 +178,14 @@ def is_lfs_pointer(file):
 
 
 def image_format_of(path: pathlib.Path, name: str) -> str:
-    """Pillow's format to write an image file in, by the ending of its path.
+    """Returns Pillow's format for writing an image file, by the ending of its path.
 
     Args:
-        path: of the file to be.
-        name: what the caller calls it, for the error.
+        path: path of the file to write.
+        name: the caller's name of the argument, for the error.
 
     Raises:
-        ValueError: If Pillow writes no files of this ending.
+        ValueError: If Pillow cannot write files with this ending.
 
     Example:
         >>> image_format_of(pathlib.Path("cat.JPG"), "`path`")
@@ -177,9 +198,10 @@ def image_format_of(path: pathlib.Path, name: str) -> str:
 
 
 def size_in_file(stored: Image.Image) -> tuple[int, int]:
-    """The size of a Pillow image as its file has it: `(height, width)`.
+    """Returns the size of a Pillow image as stored in its file: `(height, width)`.
 
-    Of a TIFF file that is turned, Pillow itself gives the upright size since 11.2.
+    For a rotated TIFF file, Pillow's own size is that of the upright image since
+    version 11.2.
     """
     if stored.format == "TIFF":
         width, height = (stored.tag_v2.get(tag) for tag in _TIFF_SIZE)
@@ -189,7 +211,7 @@ def size_in_file(stored: Image.Image) -> tuple[int, int]:
 
 
 def _not_turned(stored):
-    """The Pillow image as it is in its file; Pillow turns a TIFF when it reads it."""
+    """Returns the Pillow image as stored; Pillow rotates a TIFF when it reads it."""
     size = size_in_file(stored)
     orientation = stored.getexif().get(EXIF_ORIENTATION)
     stored.load()
@@ -200,10 +222,10 @@ def _not_turned(stored):
 
 
 def _is_turned(stored):
-    """Whether the upright image is as wide as the stored one is high."""
+    """Returns whether the upright image swaps width and height of the stored image."""
     if stored.format == "PNG" and not _has_text_at_the_end(stored):
-        # Pillow decodes a whole PNG file to find EXIF data behind the pixels: 49.7 s
-        # for 1,000 photographs, and 8.5 s without that, both on a busy computer.
+        # Pillow decodes a whole PNG file to find EXIF data after the pixels. That takes
+        # 49.7 s for 1,000 photographs, instead of 8.5 s, both on a busy computer.
         exif = Image.Image.getexif(stored)
     else:
         exif = stored.getexif()
@@ -214,7 +236,10 @@ _PNG_TEXTS = (b"eXIf", b"tEXt", b"zTXt", b"iTXt")  # chunks that may hold EXIF d
 
 
 def _has_text_at_the_end(stored):
-    """Whether a PNG file that is not decoded yet has such chunks behind its pixels."""
+    """Returns whether a PNG file has `_PNG_TEXTS` after its pixels.
+
+    The file must not be decoded yet.
+    """
     file = stored.fp
     if file is None:
         return True
@@ -233,16 +258,16 @@ def _has_text_at_the_end(stored):
 
 
 def register_heif(name: str) -> bool:
-    """Makes Pillow read HEIF, if a name ends so and `pillow-heif` is installed.
+    """Makes Pillow read HEIF if a name has its ending and `pillow-heif` is installed.
 
     Returns:
-        bool, whether nothing is missing to read a file of this name.
+        bool, False if the package is missing that reads a file of this name.
     """
     if not name.lower().endswith(_HEIF_SUFFIXES):
         return True
     if not pillow_heif.is_installed():
         return False
-    pillow_heif.register_heif_opener()  # once more does no harm
+    pillow_heif.register_heif_opener()  # may be called repeatedly
     return True
 
 
@@ -252,28 +277,30 @@ def _upright_size(stored):
 
 
 def upright(stored):
-    """The Pillow image as viewers show it."""
-    is_upright = stored.getexif().get(EXIF_ORIENTATION, 1) == 1  # most are: no copy
+    """Returns the Pillow image as viewers show it, rotated by its EXIF data."""
+    # Most images are upright, and are not copied.
+    is_upright = stored.getexif().get(EXIF_ORIENTATION, 1) == 1
     return stored if is_upright else ImageOps.exif_transpose(stored)
 
 
 def to_rgb(image):
-    """The pixels of a Pillow image of any mode, uint8 `[H, W, 3]`."""
+    """Returns the pixels of a Pillow image of any mode, uint8 `[H, W, 3]`."""
     if image.mode in _SIXTEEN_BIT:
-        # Pillow's own conversion cuts everything above 255 to white.
+        # Pillow's own conversion makes everything above 255 white.
         grey = np.clip(np.asarray(image), 0, 65535).astype(np.uint32)
         grey += 128
         grey //= 257  # 65535 -> 255, rounded; in place, as images may be large
         return _rgb_of_grey(grey)
     if image.mode == "F":
         values = np.asarray(image)
-        # What stands for "no data", such as 3.4e38, says nothing about the others.
-        values = np.where(np.abs(values) < _NO_DATA, values, 0.0)  # nor does NaN
+        # Values for "no data", such as 3.4e38, and NaN must not affect the scale.
+        values = np.where(np.abs(values) < _NO_DATA, values, 0.0)
         highest = values.max(initial=0.0)  # fractions up to 1, 8-bit, or else 16-bit
         scale = 255.0 if highest <= 1.0 else 1.0 if highest <= 255.0 else 255.0 / 65535
         return _rgb_of_grey(np.clip(np.rint(values * scale), 0, 255))
     if image.mode in ("P", "PA"):
-        # By way of RGBA, or Pillow warns about transparent palette entries.
+        # Converted through RGBA. Otherwise Pillow warns about transparent palette
+        # entries.
         image = image.convert("RGBA")
     return np.array(image if image.mode == "RGB" else image.convert("RGB"))
 
@@ -282,31 +309,34 @@ def _rgb_of_grey(values):
     return np.repeat(values[..., np.newaxis].astype(np.uint8), 3, axis=-1)
 
 
-# --- Whether arrays are pixels 0-255, which the network takes.
+# --- Checks that arrays are pixels 0-255, as the network takes them.
 
-# Bicubic and Lanczos resizing leave the range by so much at edges, without harm.
+# Bicubic and Lanczos resizing may leave the range by this much at edges, without harm.
 _OVERSHOOT = 64.0
-# Above it, what has numbers below 0 is no image that was normalized.
+# An array with numbers below 0 and above this one is not a normalized image.
 _MOST_NORMALIZED = 4.0
-# One in 64 pixels shows the range of a batch, in a tenth of a millisecond.
+# The step of rows and columns. One of 64 pixels shows the range of a batch, in a tenth
+# of a millisecond.
 SPARSE = 8
 
 
 def check_pixels(pixels: np.ndarray, what: str = "an image", *, step: int = 1) -> None:
-    """Raises, or warns, where an array cannot be pixels from 0 to 255.
+    """Raises an error, or warns, if an array does not look like pixels from 0 to 255.
 
-    The network takes anything for pixels, and what it then finds looks like ordinary
-    detections. NaN, infinities and numbers far out of the range are an error. Fractions
-    from 0 to 1, and what was normalized to about -1 to 1, are a warning: a black image
-    could be the same. Arrays of uint8 are not looked at.
+    The network accepts all numbers as pixels, and its results then look like ordinary
+    detections. NaN, infinities and numbers far outside the range are an error. Integers
+    must lie in the range; floats may exceed it by 64. Fractions from 0 to 1, numbers
+    normalized to about -1 to 1, and bools give a warning, because they could be the
+    pixels of a black image. Arrays of uint8 are not checked.
 
     Args:
-        pixels: array of images, any shape and dtype.
-        what: words for it, in the message.
-        step: int, look at each so-many-th row and column alone, of `[B, H, W, 3]`.
+        pixels: array of images, of any shape and dtype.
+        what: string, a description of the array for the message.
+        step: int. Only every `step`-th row and column is checked. Above 1, the array
+            must be `[B, H, W, 3]`.
 
     Raises:
-        ValueError: If they are pixels of no image; with the range and the cure.
+        ValueError: If they cannot be pixels. The message has the range and the cure.
 
     Example:
         >>> check_pixels(np.full((8, 8, 3), 4095, "uint16"))
@@ -325,7 +355,7 @@ Received: an image (uint16) from 4095 to 4095. Scale it: divide 16-bit pixels by
 
 
 class PixelFault(NamedTuple):
-    """What is wrong with pixels, in words; a certain error, or only unlikely."""
+    """A message about pixels, and whether it is an error or only a warning."""
 
     text: str
     is_error: bool
@@ -334,7 +364,7 @@ class PixelFault(NamedTuple):
 def fault_of_pixels(
     pixels: np.ndarray, what: str = "an image", *, step: int = 1
 ) -> PixelFault | None:
-    """What `check_pixels` raises or warns of; None where nothing is wrong."""
+    """Returns the fault for which `check_pixels` raises or warns, or None."""
     if pixels.dtype.kind == "b" and pixels.any():
         return PixelFault(
             f"Pixels must be numbers from 0 to 255. Received: {what} (bool), which the "
@@ -345,7 +375,7 @@ def fault_of_pixels(
         return None
     if step > 1:
         pixels = pixels[:, ::step, ::step]
-    low, high = float(pixels.min()), float(pixels.max())  # NaN, where one is NaN
+    low, high = float(pixels.min()), float(pixels.max())  # NaN if any number is NaN
     rule, name = "Pixels must be numbers from 0 to 255", f"{what} ({pixels.dtype})"
     if not (math.isfinite(low) and math.isfinite(high)):
         return PixelFault(

@@ -1,9 +1,9 @@
-"""Numbers of classes: the labels that name none, and the category id of each other.
+"""Special labels, and the category ids of labels.
 
-Inside the package classes are labels `0 .. C-1`. Annotation files, COCO results and
+Inside the package, classes are labels `0 .. C-1`. Annotation files, COCO results and
 the Object Detection API's outputs have category ids. Label `i` has the id
-`category_ids[i]`, and `i + 1` where no ids are known: COCO counts from 1, and the
-Object Detection API keeps 0 for the background.
+`category_ids[i]`, or `i + 1` if no ids are known: COCO counts from 1, and the Object
+Detection API reserves 0 for the background.
 """
 
 from __future__ import annotations
@@ -13,14 +13,14 @@ from collections.abc import Iterable, Mapping
 
 BACKGROUND = -1  # no object: in class targets, and in padding rows of ground truth
 IGNORE = -2  # an anchor that adds nothing to the class loss
-IGNORED_PIXEL = 255  # in a label map: nobody says what is there, as in VOC's files
+IGNORED_PIXEL = 255  # in a mask: a pixel without a known class, as in VOC's files
 FIRST_CATEGORY_ID = 1
 
 
 def category_ids_or_default(
     category_ids: Iterable[int] | None, num_classes: int
 ) -> tuple[int, ...]:
-    """The category id of each label."""
+    """Returns the category id of each label, `i + 1` if `category_ids` is None."""
     if category_ids is None:
         return tuple(range(FIRST_CATEGORY_ID, FIRST_CATEGORY_ID + num_classes))
     return tuple(int(category_id) for category_id in category_ids)
@@ -29,7 +29,10 @@ def category_ids_or_default(
 def extend_category_ids(
     class_names: Iterable[str], known: Mapping[str, int]
 ) -> list[int]:
-    """Gives each class its known category id, or an unused one."""
+    """Returns the known category id of each class, or an unused id.
+
+    Unused ids are above all known ones.
+    """
     highest = max(known.values(), default=FIRST_CATEGORY_ID - 1)
     unused = itertools.count(highest + 1)
     return [known[name] if name in known else next(unused) for name in class_names]

@@ -1,4 +1,4 @@
-"""`Predictor`: one way to detect, whatever the model is kept in."""
+"""`Predictor`: detects with a Keras model, an archive or an exported file."""
 
 from __future__ import annotations
 
@@ -43,26 +43,36 @@ if TYPE_CHECKING:
     from effdet_keras.model.efficientdet import EfficientDet
 
 
-_AUGMENTED_MIN_SCORE = 0.05  # what one view is unsure of, several may agree on
+# Several views may agree on a detection that has a low score in one view.
+_AUGMENTED_MIN_SCORE = 0.05
 
 
 class Predictor:
-    """Detects with a live model, an archive or an exported file, all alike.
+    """Detects with a model in memory, an archive or an exported file, all alike.
 
-    `Predictor.load` opens a file; `Predictor(model)` takes a model in memory. Boxes are
+    `Predictor.load` opens a file. `Predictor(model)` takes a model in memory. Boxes are
     in pixels of the image, clipped to it. Several threads may use one predictor.
 
     Args:
         detector: `EfficientDet` or `ExportedDetector`.
-        runtime: the runtime in which an `EfficientDet` computes, instead of Keras. It
-            is converted once, here, with the weights of now. "auto" is OpenVINO or ONNX
-            Runtime, the first that is installed, if it computes what the model does.
-        num_threads: int, of the runtime; None for its own choice.
-        precision: "bfloat16" for OpenVINO on a processor that has it: faster, and close
-            to float32, but not equal.
+        runtime: "openvino", "onnx" or "litert", the runtime in which an `EfficientDet`
+            computes; None for Keras. The model is converted once, here, with its
+            current weights. "auto" is OpenVINO or ONNX Runtime, the first that is
+            installed. If its results differ from the model's, Keras is used, with a
+            warning.
+        num_threads: int, the number of threads of the runtime. None lets the runtime
+            choose.
+        precision: "float32"; or "bfloat16" for OpenVINO on a processor that supports
+            it, which is faster, with results close but not equal to float32.
 
     Attributes:
         detector: the model or the exported file.
+
+    Raises:
+        ValueError: If `runtime` is unknown, or is given for an exported file ("auto" is
+            allowed); if `num_threads` or `precision` is given without a `runtime`; or
+            if the results of the given runtime differ from the model's.
+        ImportError: If the runtime is not installed.
 
     Example:
         >>> from effdet_keras.model.efficientdet import EfficientDet
@@ -105,19 +115,23 @@ class Predictor:
         runtime: Literal["auto", "openvino", "onnx", "litert"] | None = None,
         precision: Literal["float32", "bfloat16"] = "float32",
     ) -> Predictor:
-        """Opens a file or folder that holds a model.
+        """Opens a file or folder that contains a model.
 
         Args:
-            path: a `.keras` file, a folder of `CheckpointArchive`, or a run; or what
-                `EfficientDet.export` wrote: a folder (SavedModel), `.tflite`,
-                `.onnx` or `.xml` (OpenVINO). It may be an address, `s3://bucket/run`.
-            num_threads, runtime, precision: see `Predictor`; an exported file has its
+            path: path of a `.keras` file, of a folder of `CheckpointArchive`, or of a
+                run; or of an export of `EfficientDet.export`: a folder (SavedModel),
+                `.tflite`, `.onnx` or `.xml` (OpenVINO). It may also be an address, such
+                as `s3://bucket/run`.
+            num_threads, runtime, precision: see `Predictor`. An exported file has its
                 own runtime.
+
+        Returns:
+            `Predictor`.
 
         Raises:
             FileNotFoundError: If there is nothing at `path`.
             ValueError: If the file is of no known kind, or damaged; or if `num_threads`
-                is given for a `.keras` that runs in Keras.
+                is given for a `.keras` file that runs in Keras.
             ImportError: If the runtime is not installed.
         """
         check_whole_number("num_threads", num_threads, "[1, inf)", others=(None,))
@@ -142,22 +156,22 @@ class Predictor:
 
     @property
     def class_names(self) -> tuple[str, ...] | None:
-        """The name of each label, or None where the model has no names."""
+        """The name of each label, or None if the model has no names."""
         return self.detector.class_names
 
     @property
     def category_ids(self) -> tuple[int, ...] | None:
-        """The category id of each label, or None; then label `i` has the id `i + 1`."""
+        """The category id of each label. With None, label `i` has the id `i + 1`."""
         return self.detector.category_ids
 
     @property
     def seg_class_names(self) -> tuple[str, ...] | None:
-        """The name of each class of pixels, or None where the model has no names."""
+        """The name of each pixel class, or None if the model has no names."""
         return self.detector.seg_class_names
 
     @property
     def score_settings(self) -> ScoreSettings | None:
-        """Thresholds and temperature that were stored with the model, or None."""
+        """The thresholds and temperature stored with the model, or None."""
         return self.detector.score_settings
 
     def detect(
@@ -178,21 +192,21 @@ class Predictor:
         Args:
             images, score_threshold, verbose, calibrated, classes: see
                 `EfficientDet.detect`.
-            batch_size: int, images at once; an export of a fixed batch size goes by
-                its own.
-            tiles: for images much larger than the network's input: the side in
-                pixels, or `(height, width)`, of the tiles to cut them into, or True
-                for tiles of the network's input size; see `detect_tiled`.
-            tile_overlap: float, 0 to below 1, the least part of a side that tiles
-                share.
-            augment: scales, such as `(0.75, 1.0)`, at which to look at the image
-                and its mirror image; True is `(1.0,)`; see `detect_augmented`.
+            batch_size: int, the number of images per batch. An export with a fixed
+                batch size uses that instead.
+            tiles: for images much larger than the network's input, the size of tiles to
+                cut them into: the side in pixels, `(height, width)`, or True for the
+                network's input size; see `detect_tiled`.
+            tile_overlap: float in [0, 1), the smallest fraction of a side by which
+                tiles overlap.
+            augment: scales, such as `(0.75, 1.0)`, at which to detect in the image and
+                its mirror image. True is `(1.0,)`; see `detect_augmented`.
 
         Returns:
-            `Detections` for one image, else a list of them.
+            `Detections` for one image, otherwise a list of them.
 
         Raises:
-            FileNotFoundError, ValueError, TypeError: If an image is not there or
+            FileNotFoundError, ValueError, TypeError: If an image does not exist or is
                 not an image, or an argument is out of its range.
             RuntimeError: If the model lacks the requested thresholds or temperature.
         """
@@ -234,32 +248,33 @@ class Predictor:
         classes: Sequence[str | int] | None = None,
         track: bool = False,
     ) -> Iterator[Detections]:
-        """Finds objects in a video or before a camera, frame by frame.
+        """Finds objects in a video or a camera stream, frame by frame.
 
-        Needs OpenCV: `pip install "effdet-keras[video]"`.
+        It needs OpenCV: `pip install "effdet-keras[video]"`.
 
         Args:
-            source: path of a video; number of a camera, 0 is the first; or address
-                of a stream, such as "rtsp://...".
+            source: path of a video; number of a camera, 0 for the first; or address of
+                a stream, such as "rtsp://...".
             out: path of a video to write with the boxes drawn, `.mp4`, `.avi`, `.mov`
-                or `.mkv`. It appears when the iterator ends or is closed.
+                or `.mkv`. The file appears when the iterator ends or is closed.
             score_threshold, tiles, tile_overlap, augment, calibrated, classes: see
                 `detect`.
-            overwrite: bool, whether a file at `out` may be replaced.
-            track: bool, whether to follow objects from frame to frame: each gets a
-                number, `track_ids`, which is drawn in the place of its score. It needs
-                `pip install "effdet-keras[track]"`.
+            overwrite: bool, whether an existing file at `out` may be replaced.
+            track: bool, whether to track objects from frame to frame. Each object gets
+                a number, in `track_ids`, which is drawn instead of its score. Tracking
+                needs `pip install "effdet-keras[track]"`.
 
         Returns:
-            Iterator of `Detections`, one per frame, as the frames come: `image` is the
-            frame, uint8 `[H, W, 3]`, RGB; `image_id` its number, from 0.
+            Iterator of `Detections`, one per frame, as the frames arrive. `image` is
+            the frame, uint8 `[H, W, 3]`, RGB. `image_id` is its number, from 0.
 
         Raises:
             FileNotFoundError, OSError, ValueError: If the video or camera cannot be
-                read, or `out` not be written. Of a video that is cut or damaged, after
-                the frames that can be decoded.
-            FileExistsError: If `out` is there, and `overwrite` is False.
-            ImportError: If OpenCV is not installed, or with `track` what that needs.
+                read, or `out` cannot be written. For a truncated or damaged video, the
+                error comes after the frames that can be decoded.
+            FileExistsError: If `out` exists, and `overwrite` is False.
+            ImportError: If OpenCV is not installed; or, with `track`, the package that
+                tracking needs.
         """
         rule = ScoreRule(self.detector, score_threshold, calibrated, classes)
         detect_images = self._detect_function(rule, 1, tiles, tile_overlap, augment)
@@ -275,23 +290,23 @@ class Predictor:
         verbose: bool = True,
         losses: bool = False,
     ) -> dict[str, float]:
-        """COCO's numbers on a dataset, as `COCOEvaluation` computes them.
+        """Computes the COCO metrics on a dataset, as `COCOEvaluation` does.
 
         Args:
             dataset: `effdet_keras.data.DetectionDataset`, or your own batches, as
                 `COCOEvaluation` takes them.
-            batch_size: int, images at once; see `detect`.
-            verbose: bool, whether to show progress and the table of numbers.
-            losses: bool, whether to compute the losses of a compiled model as well, as
-                `model.evaluate` gives them.
+            batch_size: int, the number of images per batch; see `detect`.
+            verbose: bool, whether to show progress and the table of metrics.
+            losses: bool, whether to compute also the losses of a compiled model, as
+                `model.evaluate` returns them.
 
         Returns:
-            Dict of floats by name: `AP`, `AP50`, ..., `AP/<class>`; -1 where the
-            dataset has nothing to measure.
+            Dict of floats by name: `AP`, `AP50`, ..., `AP/<class>`. A metric is -1 if
+            the dataset has nothing to measure.
 
         Raises:
-            ValueError: If the classes of model and dataset differ, or there are to be
-                losses of an exported file.
+            ValueError: If the classes of model and dataset differ, or losses of an
+                exported file are requested.
         """
         keras.require("Evaluating")
         check_batch_size(batch_size)
@@ -301,16 +316,21 @@ class Predictor:
         return evaluate(self.detector, dataset, losses=losses, **options)
 
     def predict_on_batch(self, images: np.ndarray) -> dict[str, np.ndarray]:
-        """Detects in images of the network's input size: a predictor is a detector.
+        """Detects in a batch of images of the network's input size.
 
-        `images` is a float32 array `[B, H, W, 3]`, letterboxed pixels 0-255; the result
-        a dict of arrays, as `Postprocess` returns it.
+        With this method, a predictor can be used as a detector, like a model.
+
+        Args:
+            images: float32 array `[B, H, W, 3]`, letterboxed pixels 0-255.
+
+        Returns:
+            Dict of arrays, as `Postprocess` returns it.
         """
         outputs = self.detector.predict_on_batch(images)
         return {name: np.asarray(value) for name, value in outputs.items()}
 
     def _detect_function(self, rule, batch_size, tiles, tile_overlap, augment):
-        """A function of a list of images, with all these options bound to it."""
+        """Returns a function that detects in a list of images with these options."""
         check_number("tile_overlap", tile_overlap, "[0, 1)")
         if _is_given(tiles) and tiles is not True:
             form = {"form": "number or sequence", "others": (None, True, False)}
@@ -342,14 +362,20 @@ class Predictor:
         return lambda images: [rule.applied_to(one) for one in detect_images(images)]
 
     def _batch_size(self, batch_size):
-        """Where the file has a size of its own, filling up a batch only costs time."""
+        """Returns the fixed batch size of an exported file, or else `batch_size`.
+
+        A larger number would only cost time for filling up batches.
+        """
         if not isinstance(self.detector, ExportedDetector):
             return batch_size
         return self.detector.runtime.description.batch_size or batch_size
 
 
 def _copied(address):
-    """The model of an address on this machine: a file, or the best of a training."""
+    """Copies the model at an address to this machine, and returns the path of the file.
+
+    For a folder of a training, it is the best checkpoint.
+    """
     folder = path_of(address)
     if not folder.is_dir():
         return local_copy(folder)
@@ -360,18 +386,22 @@ def _copied(address):
 
 
 def _is_given(option):
-    """Whether `tiles` or `augment` asks for anything."""
+    """Returns whether `tiles` or `augment` is switched on."""
     return option is not None and option is not False
 
 
-# --- A live model in the runtime of an export, without a file that stays.
+# --- A model in memory in the runtime of an export, without a permanent file.
 
 RUNTIMES = ("openvino", "onnx", "litert")
-_FASTEST = RUNTIMES[:2]  # on processors of servers and laptops
+_FASTEST = RUNTIMES[:2]  # on CPUs of servers and laptops
 
 
 def in_fastest_runtime(detector, num_threads=None):
-    """A model in the fastest runtime that is installed and computes what it does."""
+    """Returns a model in the fastest installed runtime.
+
+    If no runtime is installed, or the conversion fails or gives other results, the
+    model is returned unchanged; after a failure with a warning.
+    """
     runtimes = {name: FORMATS[name].load_runtime() for name in _FASTEST}
     installed = [n for n, one in runtimes.items() if one.package.is_installed()]
     is_exported = isinstance(detector, ExportedDetector)
@@ -391,14 +421,15 @@ def in_runtime(
     num_threads: int | None = None,
     precision: str = "float32",
 ) -> ExportedDetector:
-    """Writes the network of a model for a runtime, opens and checks it there."""
+    """Converts the network of a model for a runtime, opens it there and checks it."""
     check_choice("runtime", runtime, RUNTIMES, ", 'auto' in float32, or None for Keras")
     chosen = FORMATS[runtime]
     chosen.load_runtime().package.require(f"Running a model in {chosen.title}")
     from effdet_keras.export.check import check_export
 
-    fixed = {"batch_size": 1} if runtime == "litert" else {}  # it has no other
-    # A system may keep an open file: then the folder is left to it.
+    # LiteRT supports only a fixed batch size.
+    fixed = {"batch_size": 1} if runtime == "litert" else {}
+    # Some systems cannot delete an open file. Then the folder is left behind.
     with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:
         path = pathlib.Path(folder) / f"model{chosen.ending}"
         with evaluated(model) as ready:
@@ -412,7 +443,7 @@ def in_runtime(
 
 
 def digest_of_arrays(arrays: Iterable[Any]) -> str:
-    """What tells the weights of one model from those of another."""
+    """Returns a digest that distinguishes the weights of models."""
     digest = hashlib.sha256()
     for array in arrays:
         digest.update(np.ascontiguousarray(array).tobytes())

@@ -1,4 +1,4 @@
-"""Images for people: boxes on images, what training sees, training curves."""
+"""Draws boxes on images, images as training sees them, and training curves."""
 
 from __future__ import annotations
 
@@ -39,11 +39,11 @@ _TEXT_SHARE = 1 / 40  # of the short side
 
 
 def class_color(label: int) -> tuple[int, int, int]:
-    """The color of a class, the same in every image: `(red, green, blue)`."""
+    """Returns the color of a class, the same in every image: `(red, green, blue)`."""
     label = int(label)
     if 0 <= label < len(COLORS):
         return COLORS[label]
-    # Steps of the golden ratio around the circle of hues never meet again.
+    # Steps of the golden ratio around the circle of hues never repeat a hue.
     hue = (label * 0.618034) % 1.0
     value = (1.0, 0.8, 0.9)[label % 3]
     saturation = (0.75, 0.9, 0.55)[label // 3 % 3]
@@ -61,22 +61,23 @@ def draw_boxes(
 ) -> np.ndarray:
     """Draws boxes with class names and scores on a copy of an image.
 
-    Boxes with high scores lie on top. Rows with a label below 0 are not drawn.
+    Boxes with high scores are drawn on top. Rows with a label below 0, or with a box
+    that is not finite, are not drawn.
 
     Args:
         image: array `[H, W, 3]` or `[H, W]`, uint8, or float from 0 to 255.
-        boxes: `[n, 4]`, `yxyx` in pixels of the image.
-        labels: `[n]` ints, or `None` for one color and no names.
-        scores: `[n]`, or `None` to draw none, as for ground truth.
-        class_names: names by label, or `None` for the numbers.
-        min_side: an image whose longer side is below it is enlarged first, 2, 3, ...
-            times, so that names have room on tiny images.
+        boxes: array `[n, 4]`, `yxyx` in pixels of the image.
+        labels: ints `[n]`, or `None` for one color and no names.
+        scores: floats `[n]`, or `None` to draw no scores, as for ground truth.
+        class_names: names by label, or `None` to draw the numbers of labels.
+        min_side: int. An image whose longer side is shorter is enlarged first, by a
+            factor of 2, 3, ..., so that there is room for names on tiny images.
 
     Returns:
         uint8 array `[H, W, 3]`, or larger by a whole factor with `min_side`.
 
     Raises:
-        ValueError: If the image has another shape.
+        ValueError: If the image has another shape, or `min_side` is below 1.
 
     Example:
         >>> image = np.zeros((40, 60, 3), "uint8")
@@ -108,7 +109,7 @@ def draw_boxes(
 
 
 def draw_marked(image, marks):
-    """Draws `(box, words, color)` on a copy of an image, the first ones on top."""
+    """Draws `(box, words, color)` on a copy of an image, the first marks on top."""
     painter = _Painter(_as_image(image))
     for box, words, color in reversed(marks):
         painter.draw(box, words, color)
@@ -116,7 +117,7 @@ def draw_marked(image, marks):
 
 
 class _Painter:
-    """Draws boxes first and all names on top of them, at the end."""
+    """Draws boxes immediately, and at the end all names on top of them."""
 
     def __init__(self, image):
         self.image = image
@@ -128,13 +129,14 @@ class _Painter:
     def draw(self, box, text, color):
         y_min, x_min, y_max, x_max = box
         width, height = self.image.size
-        # A pixel is a place from i to i + 1: the last one inside is y_max - 1.
+        # Pixel i covers the interval from i to i + 1, so the last one inside a box is
+        # y_max - 1.
         left, right = np.clip([round(x_min), round(x_max) - 1], 0, width - 1).tolist()
         top, bottom = np.clip([round(y_min), round(y_max) - 1], 0, height - 1).tolist()
         outside = y_max <= 0 or x_max <= 0 or y_min >= height or x_min >= width
         if outside or right < left or bottom < top:
             return
-        # Thin lines on tiny boxes, so that one sees what is in them.
+        # Thin lines on tiny boxes, so that their content stays visible.
         line = max(1, min(self.line, min(right - left, bottom - top) // 6))
         self.pen.rectangle((left, top, right, bottom), outline=color, width=line)
         if text:
@@ -142,7 +144,7 @@ class _Painter:
 
     def finish(self):
         taken = []
-        # The best box comes last: its name gets the first choice of places.
+        # The best box comes last. Its name is placed first.
         for box, text, color in reversed(self.tags):
             taken.append(self._place(box, text, taken) + (text, color))
         for left, top, right, bottom, text, color in reversed(taken):
@@ -155,7 +157,7 @@ class _Painter:
         return np.asarray(self.image)
 
     def _place(self, box, text, taken):
-        """The rectangle of a name: above its box, or the next free place inside."""
+        """Returns the rectangle for a name: above its box, or inside at its top."""
         left, top, *_ = box
         pad = max(2, self.line)
         width = round(self.font.getlength(text)) + 2 * pad
@@ -186,10 +188,22 @@ def _text_size(image):
 
 
 def draw_class_map(image, class_map, seg_class_names=None, *, opacity=0.5):
-    """Colors the pixels of a copy of an image by their class, int `[H, W]`.
+    """Colors the pixels of a copy of an image by their class.
 
-    "background" and 255 are left as they are. Where class 0 is "background", class
-    `i + 1` has the color of the boxes of label `i`.
+    Pixels of the class "background" and pixels of 255 keep their color. If class 0 is
+    "background", class `i + 1` has the color of the boxes of label `i`.
+
+    Args:
+        image: array `[H, W, 3]` or `[H, W]`, uint8, or float from 0 to 255.
+        class_map: ints `[H, W]`, the class of each pixel.
+        seg_class_names: names of the pixel classes, or None.
+        opacity: float from 0 to 1, the weight of the class color.
+
+    Returns:
+        uint8 array `[H, W, 3]`.
+
+    Raises:
+        ValueError: If the two sizes differ.
     """
     image = np.asarray(_as_image(image))
     class_map = np.asarray(class_map)
@@ -219,8 +233,8 @@ def side_by_side(
 
     Args:
         left: array `[H, W, 3]` or `[H, W]`, uint8, or float from 0 to 255.
-        right: array like `left`; below a lower one it is white.
-        titles: two texts, or `None`.
+        right: array like `left`. The space below a shorter image is white.
+        titles: two strings, or `None`.
 
     Returns:
         uint8 array `[H + title, W_left + gap + W_right, 3]`.
@@ -249,7 +263,7 @@ def side_by_side(
     return np.asarray(canvas)
 
 
-# --- What training really sees of a dataset, as one grid of images.
+# --- The images of a dataset as training sees them, in a grid.
 
 _GAP = 4  # white pixels between the images of a grid
 
@@ -268,14 +282,15 @@ def augmented(
 
     Args:
         dataset: `DetectionDataset`.
-        augment: what `DetectionDataset.batches` takes.
-        images: how many images, the first ones of the dataset, or the indices of some.
-        repeats: int, how often each is drawn.
+        augment: `augment` of `DetectionDataset.batches`.
+        images: int, the number of images from the beginning of the dataset; or the
+            indices of images.
+        repeats: int, how often each image is drawn.
         seed: int. The same seed gives the same grid.
         image_size: `(height, width)` of the network's input, or one int for both.
-        **options: more arguments of `DetectionDataset.batches`, whose
-            `scale_jitter` is (0.1, 2.0) where it is not given. Batches of
-            `model.batches` have (0.8, 1.25) up to 5,000 images: give that to see them.
+        **options: further arguments of `DetectionDataset.batches`. The default of
+            `scale_jitter` is (0.1, 2.0). For datasets of up to 5,000 images,
+            `model.batches` uses (0.8, 1.25): pass that to see its batches.
 
     Returns:
         uint8 array `[H, W, 3]`, a row per image, a column per draw.
@@ -300,7 +315,7 @@ def augmented(
     chosen = [int(index) for index in images]
     expected = "a number above zero, or indices, of a dataset with images"
     check_argument(len(chosen) > 0, "images", images, expected)
-    # The chosen ones first; the others stay, because they are partners of mosaics.
+    # The chosen images come first. The others are kept as partners for mosaics.
     others = sorted(set(range(len(dataset))) - set(chosen))
     batches = dataset.subset([*chosen, *others]).batches(
         len(chosen),
@@ -311,7 +326,7 @@ def augmented(
         shuffle=False,
         **options,
     )
-    # Each pass over the batches has draws of its own.
+    # Each pass over the batches draws new random numbers.
     passes = batches.take(1).repeat(int(repeats))
     names = dataset.class_names, dataset.seg_class_names
     columns = [_drawn(*batch, *names) for batch in passes]
@@ -319,7 +334,10 @@ def augmented(
 
 
 def batch_grid(images, truth, class_names, seg_class_names=None, *, max_images=16):
-    """Draws the images of a batch, `[B, H, W, 3]`, with boxes, labels and masks."""
+    """Draws the images of a batch, `[B, H, W, 3]`, with boxes, labels and masks.
+
+    Returns them as a grid, a uint8 array `[height, width, 3]`.
+    """
     known = [name for name in ("boxes", "labels", "masks") if name in truth]
     drawn = _drawn(
         np.asarray(images)[:max_images],
@@ -335,7 +353,7 @@ def batch_grid(images, truth, class_names, seg_class_names=None, *, max_images=1
 
 
 def _drawn(images, truth, class_names, seg_class_names):
-    """The images of a batch with their boxes, over the colors of their masks."""
+    """Returns the images of a batch with their boxes, over the colors of masks."""
     images = list(np.asarray(images))
     for place, mask in enumerate(np.asarray(truth.get("masks", ()))):
         images[place] = draw_class_map(images[place], mask, seg_class_names)
@@ -357,13 +375,14 @@ def _grid(rows):
 def plot_history(history: Any, path: str | os.PathLike[str] | None = None) -> Any:
     """Draws the curves of a training: losses, precision, learning rate.
 
-    Shows what is there: the loss and its terms for training and validation, `AP`,
-    `AP50`, `AP75`, and the learning rate.
+    It draws the curves that the history contains: the loss and its terms for training
+    and validation, `AP`, `AP50`, `AP75`, `mIoU`, and the learning rate. A curve that is
+    always zero is omitted.
 
     Args:
-        history: what `model.fit` returns, or its `history` dict: lists of
-            one number per epoch.
-        path: the file to write, such as `curves.png`, or `None`.
+        history: the `keras.callbacks.History` that `model.fit` returns, or its
+            `history` dict of lists with one number per epoch.
+        path: path of the file to write, such as `curves.png`, or `None`.
 
     Returns:
         The matplotlib figure.
@@ -411,8 +430,8 @@ _PANELS = {
 
 
 def history_panels(curves):
-    """Title -> names of the curves that belong there and exist."""
-    # A term that is switched off is zero throughout: no curve, and no logarithm.
+    """Returns a dict from the title of a panel to the names of its curves."""
+    # A term that is switched off is always zero. It has no curve, and no logarithm.
     used = {name for name, values in curves.items() if np.any(values != 0)}
     panels = {
         title: [n for name in names for n in (name, f"val_{name}") if n in used]
@@ -422,11 +441,11 @@ def history_panels(curves):
 
 
 def _draw_panel(axes, title, curves, epochs):
-    """Draws curves over epochs in one panel; those of validation are dashed."""
+    """Draws curves over epochs in one panel. Validation curves are dashed."""
     bases = list(dict.fromkeys(name.removeprefix("val_") for name in curves))
     for name, values in curves.items():
         base = name.removeprefix("val_")  # a curve and its validation share a color
-        # Measured in every k-th epoch: the last of each k.
+        # A curve with fewer values was measured every k epochs, in the last of each k.
         every = epochs // max(len(values), 1)
         epoch = epochs - every * np.arange(len(values))[::-1]
         known = np.isfinite(values)
@@ -436,6 +455,6 @@ def _draw_panel(axes, title, curves, epochs):
     axes.set_xlabel("epoch")
     axes.xaxis.get_major_locator().set_params(integer=True)
     axes.grid(True, alpha=0.25)
-    if title.startswith("Loss"):  # they fall by factors
+    if title.startswith("Loss"):  # losses fall by factors
         axes.set_yscale("log")
     axes.legend(fontsize=8)

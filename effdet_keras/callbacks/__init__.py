@@ -1,4 +1,4 @@
-"""Callbacks of `fit`: evaluation, averages, archive and images."""
+"""Callbacks for `fit`: evaluation, moving averages, checkpoints and images."""
 
 from typing import TYPE_CHECKING
 

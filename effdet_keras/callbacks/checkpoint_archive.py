@@ -1,4 +1,4 @@
-"""The best and the last checkpoint of a training, whole files at every moment."""
+"""Saves the best and the last checkpoint of a training, as complete files always."""
 
 from __future__ import annotations
 
@@ -47,53 +47,59 @@ def _is_checkpoint(name):
 
 
 class CheckpointArchive(keras.callbacks.Callback):
-    """Keeps the best and the last checkpoint as archives that describe themselves.
+    """Saves the best and the last checkpoint of a training, with descriptions.
 
     After each epoch it writes `last.keras` to the folder, and `best.keras` if `monitor`
-    is better than ever before. The `last.keras` before stays as `last.previous.keras`.
-    `EfficientDet.from_archive` and `keras.saving.load_model` read these files, with
-    optimizer and averages. `ek.read_archive_info` reads what each says of itself: its
-    `epoch` (the number of epochs done), all `metrics` of that epoch, and
-    `evaluated_weights`: `"averages"`, or `"live"` where the model has none.
+    is better than ever before. The previous `last.keras` is kept as
+    `last.previous.keras`. `EfficientDet.from_archive` and `keras.saving.load_model`
+    read these files, with optimizer and averages. `ek.read_archive_info` reads the
+    description in a file: `epoch` (the number of epochs done), all `metrics` of that
+    epoch, and `evaluated_weights`, which is `"averages"`, or `"live"` for a model
+    without averages.
 
-    `EfficientDet.from_archive(folder, resume=True)` and `fit` go on with the next step
-    (docs/train.md), with what `EarlyStopping` and `ReduceLROnPlateau` have counted, and
-    the best value of `ModelCheckpoint`. A callback of your own takes part if it has a
-    method `get_state()`, which returns a dict of what JSON has, and `set_state(state)`.
+    Resuming: after `EfficientDet.from_archive(folder, resume=True)`, `fit` continues
+    with the next step (docs/train.md). It also restores the counters of `EarlyStopping`
+    and `ReduceLROnPlateau`, and the best value of `ModelCheckpoint`. The state of a
+    custom callback is saved and restored if it has a method `get_state()`, which
+    returns a dict of JSON types, and a method `set_state(state)`.
 
-    Files are whole at every moment, even if the process is killed. If `last.keras` is
-    damaged later, `resume=True` takes the newest of the last but one, the best and the
-    copies that `keep` left, and keeps what is damaged as `last.damaged.keras`. A new
-    training keeps the best checkpoint of the one before as `best.previous.keras`, and
-    its last one, where that is newer, as `last.earlier.keras`; its copies are then
-    called `step-00001000.earlier.keras`. While it trains, no other training can write
-    to the folder; of several processes that train together (docs/distributed.md) the
-    first writes.
+    Files: they are complete at all times, even if the process is killed. If
+    `last.keras` is damaged later, `resume=True` loads the newest of the last but one,
+    the best and the copies of `keep`, and renames the damaged file to
+    `last.damaged.keras`. A new training in the same folder keeps the best checkpoint of
+    the earlier training as `best.previous.keras`, and its last one, if that is newer,
+    as `last.earlier.keras`. The copies of the earlier training are renamed to
+    `step-00001000.earlier.keras`. During a training, no other training can write to the
+    folder. If several processes train together (docs/distributed.md), the first one
+    writes.
 
-    Ctrl-C and SIGTERM stop `fit` at the end of the step under way, or at once in an
-    evaluation, and `last.keras` is written before `fit` raises `KeyboardInterrupt`, or
-    for SIGTERM `SystemExit(143)`. A second Ctrl-C does not wait.
+    Signals: Ctrl-C and SIGTERM stop `fit` at the end of the current step, or
+    immediately during an evaluation. `last.keras` is written before `fit` raises
+    `KeyboardInterrupt`, or for SIGTERM `SystemExit(143)`. A second Ctrl-C stops without
+    waiting.
 
-    Put it last, behind the callback that computes `monitor`. `fit` calls it behind
-    evaluations and callbacks with a state, such as `EarlyStopping`, wherever it is in
-    the list. In an epoch without `monitor` it writes `last.keras` alone.
+    Order: `fit` calls this callback after evaluations and after callbacks with a state,
+    such as `EarlyStopping`, wherever it is in the list. Put it after any other callback
+    that computes `monitor`, best at the end of the list. In an epoch without `monitor`,
+    only `last.keras` is written.
 
     Args:
-        folder: path of a folder, which is made if need be; or its address, such as
-            `s3://bucket/run` (docs/remote_files.md).
-        monitor: string, a name in the logs of `fit`; None writes `last.keras` alone.
-        mode: `"max"` if more is better, `"min"` if less is better.
+        folder: path of a folder, which is created if it does not exist; or its address,
+            such as `s3://bucket/run` (docs/remote_files.md).
+        monitor: string, a name in the logs of `fit`. With None only `last.keras` is
+            written.
+        mode: `"max"` if higher is better, `"min"` if lower is better.
         verbose: bool, whether to print each new best value.
-        save_every_steps: int, steps from one `last.keras` to the next, within epochs as
-            well; None for the ends of epochs alone.
-        save_every_minutes: float, the same in minutes; both may be given.
-        keep: int, how many of the last checkpoints stay: beyond 1 they are called
-            `step-00001000.keras`, by the steps trained.
-        keep_every_hours: float; of older ones the first stays, and then one every so
-            many hours. None for none.
+        save_every_steps: int, the number of steps from one `last.keras` to the next,
+            also within epochs. None saves only at the ends of epochs.
+        save_every_minutes: float, the same in minutes. Both may be given.
+        keep: int, how many of the last checkpoints are kept. If it is above 1, they are
+            kept as `step-00001000.keras`, named by the steps trained.
+        keep_every_hours: float. Of older checkpoints the first is kept, and then one
+            every `keep_every_hours`. None keeps no older ones.
 
     Raises:
-        ValueError: If `mode` is neither of the two, or a number out of its range.
+        ValueError: If `mode` is neither of the two, or a number is out of its range.
         ImportError: If a package is missing for the address `folder`.
         OSError: If the folder cannot be written to, when training begins; or if a file
             could not be copied to the address, when training ends.
@@ -115,8 +121,8 @@ class CheckpointArchive(keras.callbacks.Callback):
         (1, {'AP': 0.5})
     """
 
-    closes_after_fit = True  # `fit` calls `close` also where it ends with an error
-    saves_states = True  # `fit` calls it behind the callbacks whose states it saves
+    closes_after_fit = True  # `fit` calls `close`, also after an error
+    saves_states = True  # `fit` calls it after the callbacks whose states it saves
 
     def __init__(
         self,
@@ -149,18 +155,18 @@ class CheckpointArchive(keras.callbacks.Callback):
         self.verbose = verbose
         self.save_every_steps = save_every_steps
         self.save_every_minutes = save_every_minutes
-        # Keras waits for the numbers of every step where a callback wants to see them.
+        # If a callback reads the logs of steps, Keras waits for every step.
         self.async_safe = save_every_steps is None and save_every_minutes is None
         self.best = None  # the best value of `monitor`, or None before the first
         self._keep, self._keep_every_hours = keep, keep_every_hours
-        self._epoch = self._step = 0  # under way, and its steps done
-        self._steps_since = 0  # the last file was written
-        self._written = time.monotonic()
+        self._epoch = self._step = 0  # the current epoch, and its steps done
+        self._steps_since = 0  # steps since the last file was written
+        self._written = time.monotonic()  # when the last file was written
         self._names_seen = set()
         self._is_new_training = False
-        self._has_set_aside = False  # what an earlier training left
+        self._has_set_aside = False  # whether files of an earlier training are renamed
         self._signals = StopSignals()
-        self._has_trained = False  # a step, since `fit` began
+        self._has_trained = False  # whether a step was trained since `fit` began
 
     def on_train_begin(self, logs=None):
         """Locks the folder and resets the state; reads `best` if training resumes."""
@@ -178,7 +184,8 @@ class CheckpointArchive(keras.callbacks.Callback):
                 set_aside_damaged(self.folder)
             if (best := self.folder / BEST_FILE).exists():
                 self.best = read_archive_info(best).get("metrics", {}).get(self.monitor)
-        if current_processes().count == 1:  # or they would stop at different steps
+        # Several processes would stop at different steps.
+        if current_processes().count == 1:
             self._signals.listen()
 
     def on_epoch_begin(self, epoch, logs=None):
@@ -186,7 +193,7 @@ class CheckpointArchive(keras.callbacks.Callback):
 
     def on_train_batch_begin(self, batch, logs=None):
         self._step = batch
-        if self._has_trained:  # before, there is nothing to save
+        if self._has_trained:  # before the first step there is nothing to save
             self._signals.hold()
 
     def on_train_batch_end(self, batch, logs=None):
@@ -220,7 +227,7 @@ class CheckpointArchive(keras.callbacks.Callback):
             return
         self._taken.check()
         self._set_aside_earlier()
-        if self.best is None and best.exists():  # the best by another `monitor`
+        if self.best is None and best.exists():  # it is the best by another `monitor`
             copy_archive(best, self.folder / BEST_OF_BEFORE_FILE)
         write_archive(self.model, best, info)
         self._write_last(functools.partial(copy_archive, best))
@@ -242,9 +249,9 @@ class CheckpointArchive(keras.callbacks.Callback):
             )
 
     def close(self) -> None:
-        """Releases the folder, and saves the steps before a signal that stopped `fit`.
+        """Releases the folder. If a signal stopped `fit`, it saves the steps before it.
 
-        `fit` calls it when it ends, also with an error.
+        `fit` calls it when it ends, also after an error.
         """
         try:
             name = getattr(self._signals.received, "name", None)
@@ -263,17 +270,17 @@ class CheckpointArchive(keras.callbacks.Callback):
         self.close()
 
     def _is_due(self):
-        """Whether a file is to be written after the step that was just trained."""
+        """Returns whether to write a file after the step that was just trained."""
         if self.save_every_steps and self._steps_since >= self.save_every_steps:
             return True
         if not self.save_every_minutes:
             return False
         seconds = time.monotonic() - self._written
-        # Of several processes the first has the clock.
+        # With several processes, the clock of the first one counts.
         return current_processes().gather(seconds >= 60 * self.save_every_minutes)[0]
 
     def _write_last(self, write):
-        """Replaces the last checkpoint, which becomes the last but one."""
+        """Replaces the last checkpoint; the old one becomes the last but one."""
         self._steps_since, self._written = 0, time.monotonic()
         if not is_first_process():
             return
@@ -291,23 +298,24 @@ class CheckpointArchive(keras.callbacks.Callback):
 
     def _keep_copy(self, last, steps):
         copy_archive(last, self.folder / f"step-{steps:08d}.keras")
-        stayed = None  # when the last one was written that stays for good
+        stayed = None  # when the last permanently kept copy was written, in hours
         for path in step_copies(self.folder)[: -self._keep]:
             written = path.stat().st_mtime / 3600
             if self._keep_every_hours is not None and (
-                # A clock that was set back begins again.
+                # If the clock was set back, counting starts again.
                 stayed is None or not 0 <= written - stayed < self._keep_every_hours
             ):
                 stayed = written
             else:
-                with contextlib.suppress(PermissionError):  # later, with the next one
+                with contextlib.suppress(PermissionError):  # tried again next time
                     remove_file(path)
 
     def _set_aside_earlier(self):
-        """Renames what an earlier training left in the folder, before it is replaced.
+        """Renames the files of an earlier training in the folder, before they are lost.
 
-        Its best checkpoint, its last one, if that is newer, and its kept copies: they
-        would be taken for those of this training, also when that is resumed.
+        These are its best checkpoint, its last one if that is newer, and its kept
+        copies. Otherwise they would be taken for files of this training, also when it
+        is resumed.
         """
         if not self._is_new_training or self._has_set_aside:
             return
@@ -315,7 +323,7 @@ class CheckpointArchive(keras.callbacks.Callback):
         last, best = self.folder / LAST_FILE, self.folder / BEST_FILE
         aside = self.folder / earlier_name(LAST_FILE)
         if last.exists() and (not best.exists() or not is_as_new(best, last)):
-            copy_archive(last, aside)  # there is a last one at every moment
+            copy_archive(last, aside)  # a copy, so that `last.keras` always exists
             print(f"The last checkpoint of an earlier training stays as '{aside}'.")
         if best.exists():
             put_in_place(best, self.folder / BEST_OF_BEFORE_FILE)
@@ -323,7 +331,7 @@ class CheckpointArchive(keras.callbacks.Callback):
             put_in_place(path, path.with_name(earlier_name(path.name)))
 
     def _info(self, epochs, logs, position):
-        """What a file says of its training."""
+        """Returns the description of the training for a file."""
         has_averages = self.model.averages is not None
         info = {
             "epoch": epochs,
@@ -344,19 +352,22 @@ class CheckpointArchive(keras.callbacks.Callback):
         return value > self.best if self.mode == "max" else value < self.best
 
 
-# --- Ctrl-C and SIGTERM during a training: held back until a step, or a file, is whole.
+# --- Ctrl-C and SIGTERM during a training wait until a step or a file is complete.
 
 _SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
 
 class StopSignals:
-    """Signals act as before `listen`, but wait between `hold` and `release`."""
+    """Delays Ctrl-C and SIGTERM between `hold` and `release`.
+
+    Otherwise the signals have the handlers from before `listen`.
+    """
 
     def __init__(self) -> None:
         self.received: signal.Signals | None = None
-        self.is_at_once = False  # whether a second one allows no more time
+        self.is_at_once = False  # whether a second signal demands to stop immediately
         self._is_held = False
-        self._before: dict[int, Any] = {}  # the handlers that were there
+        self._before: dict[int, Any] = {}  # the handlers before `listen`
 
     def listen(self) -> None:
         self.received, self.is_at_once, self._is_held = None, False, False
@@ -364,7 +375,7 @@ class StopSignals:
         if threading.current_thread() is not threading.main_thread():
             return
         for number in _SIGNALS:
-            # None is a handler of another language, which could not be put back.
+            # None is a handler that Python did not install, and could not restore.
             if signal.getsignal(number) not in (None, signal.SIG_IGN):
                 self._before[number] = signal.signal(number, self._receive)
 
@@ -377,7 +388,7 @@ class StopSignals:
         self._is_held = True
 
     def release(self) -> None:
-        """Lets signals act, and the one that waited."""
+        """Lets signals act immediately, and handles a signal that waited."""
         self._is_held = False
         if self.received is not None:
             self._act(self.received)
@@ -398,13 +409,13 @@ class StopSignals:
 
     def _act(self, number):
         handler = self._before[number]
-        if handler == signal.SIG_DFL:  # of SIGTERM: it would end the process
+        if handler == signal.SIG_DFL:  # SIGTERM's, which would end the process
             raise SystemExit(128 + number)
         handler(number, None)
-        self.received = None  # the program has dealt with it, and goes on
+        self.received = None  # the handler has returned, so the program continues
 
 
 def _write_message(text):
-    """Writes at once: a signal may come while `print` is at work, which must end."""
-    with contextlib.suppress(OSError):  # nobody may be there to read it
+    """Writes to standard error without `print`, which the signal may interrupt."""
+    with contextlib.suppress(OSError):  # standard error may be closed
         os.write(sys.__stderr__.fileno(), f"\n{text}\n".encode())

@@ -1,4 +1,4 @@
-"""COCO's metrics of a dataset after the epochs of `fit`."""
+"""Computes the COCO metrics on a dataset after epochs of `fit`."""
 
 from __future__ import annotations
 
@@ -23,47 +23,52 @@ from effdet_keras.train.optimizers import steps_done
 
 
 class COCOEvaluation(keras.callbacks.Callback):
-    """Evaluates the model's detections as COCO does, and logs the numbers.
+    """Computes the COCO metrics of the model's detections, and logs them.
 
-    It detects in every image of the dataset, with the moving averages of the weights
-    if the model has them. COCO's numbers (`AP`, `AP50`, `AP75`, `APs`, `APm`, `APl`,
-    `ARmax1`, `ARmax10`, `ARmax100`, `ARs`, `ARm`, `ARl`) and the AP of each class
-    (`AP/<name>`) go into the logs, for all other callbacks, such as
-    `keras.callbacks.TensorBoard`: `fit` calls this one before them, wherever it is in
-    the list. A number is -1 where the dataset has no annotation of that kind. Keras
-    must be told that more is better:
+    It detects in every image of the dataset, with the moving averages of the weights if
+    the model has them. The logs get the COCO metrics (`AP`, `AP50`, `AP75`, `APs`,
+    `APm`, `APl`, `ARmax1`, `ARmax10`, `ARmax100`, `ARs`, `ARm`, `ARl`) and the AP of
+    each class (`AP/<name>`). A metric is -1 if the dataset has no annotation of that
+    kind. With a segmentation head and masks, the logs also get `mIoU` and
+    `IoU/<class>`.
+
+    `fit` calls this callback before all others, wherever it is in the list. So other
+    callbacks, such as `keras.callbacks.TensorBoard`, find the metrics in the logs.
+    Keras has to be told that higher is better:
     `EarlyStopping(monitor="AP", mode="max", patience=5)`.
 
-    With a segmentation head and masks `mIoU` and `IoU/<class>` go into the logs too. Of
-    several processes that train together (docs/distributed.md) each detects in its
-    share of the images, and all get the same numbers.
+    If several processes train together (docs/distributed.md), each detects in its share
+    of the images, and all get the same metrics.
 
-    Where classes stay near chance, or a `DetectionDataset` that `fit` trains on is not
-    learned, or alone is learned, it prints that once, with the cure (docs/low_ap.md).
+    In three cases it prints a diagnosis once, with the cure (docs/low_ap.md): if
+    classes stay near chance, if the model does not learn the `DetectionDataset` that
+    `fit` trains on, or if it only learns that one.
 
     Args:
         dataset: `effdet_keras.data.DetectionDataset`; or your own batches of
-            `(images, ground_truth)` in the network's input size, as `fit` takes them:
-            a `tf.data.Dataset`, a `keras.utils.PyDataset`, a list, or one such pair of
+            `(images, ground_truth)` in the network's input size, as `fit` takes them: a
+            `tf.data.Dataset`, a `keras.utils.PyDataset`, a list, or one such pair of
             arrays. `ground_truth` is a dict of `boxes` `[B, M, 4]`, `yxyx` in pixels of
-            the input, and `labels` `[B, M]`, -1 in padding rows; and, if you like, of
+            the input, and `labels` `[B, M]`, -1 in padding rows. Optional are
             `image_id`, ints `[B]`; `image_scale`, floats `[B]`, pixels of the image per
             pixel of the input; and `is_crowd`, bools `[B, M]`.
         every: int, the number of epochs from one evaluation to the next. The last of
-            the `epochs` of `fit` is always evaluated; one in which a callback ends the
-            training, such as `EarlyStopping`, only where it is its turn.
-        batch_size: int, the number of images per batch, where the dataset has no
-            batches of its own.
-        verbose: bool, whether to show progress and the table of numbers after each
-            evaluation; "auto", in `fit` the table alone, when it ends: its line per
-            epoch has AP and AP50. Your own batches then show both each time.
-        losses: bool, whether to log the losses on the dataset as well, as `val_loss`,
+            the `epochs` of `fit` is always evaluated. If a callback such as
+            `EarlyStopping` ends the training earlier, its last epoch is only evaluated
+            if it is due.
+        batch_size: int, the number of images per batch, if the dataset is not batches
+            already.
+        verbose: bool, whether to show progress and the table of metrics after each
+            evaluation. "auto" shows in `fit` only the table, at the end of the
+            training, because the line per epoch has AP and AP50. For your own batches,
+            "auto" shows both each time.
+        losses: bool, whether to log also the losses on the dataset, as `val_loss`,
             `val_class_loss`, `val_box_loss` and `val_reg_l2_loss`. They come from the
             same forward pass as the detections. `evaluate` names them without `val_`.
 
     Raises:
-        ValueError, TypeError: If the dataset is empty or none of these, or its classes
-            are not the model's.
+        ValueError, TypeError: If the dataset is empty or none of these types, or its
+            classes are not those of the model.
 
     Example:
         >>> from effdet_keras.data import from_arrays
@@ -79,7 +84,7 @@ class COCOEvaluation(keras.callbacks.Callback):
         (13, True, -1.0)
     """
 
-    evaluates = True  # `fit` calls it before the callbacks that read its numbers
+    evaluates = True  # `fit` calls it before the callbacks that read its metrics
 
     def __init__(
         self,
@@ -100,7 +105,7 @@ class COCOEvaluation(keras.callbacks.Callback):
         self.batch_size = batch_size
         self.verbose = verbose
         self.losses = losses
-        # The ground truth of the user's own batches is known when they have passed.
+        # The ground truth of the user's own batches is known only after reading them.
         self._metric = COCOMetric(dataset.to_coco()) if is_dataset else None
         self._is_quiet = self._has_table_to_show = False
         self.explains_at_end = True
@@ -115,13 +120,13 @@ class COCOEvaluation(keras.callbacks.Callback):
         is_last = epoch + 1 == (self.params or {}).get("epochs")
         if (epoch + 1) % self.every and not is_last:
             return
-        # The table comes at the end: see `on_train_end`.
+        # The table is printed at the end: see `on_train_end`.
         self._is_quiet = self.verbose == "auto" and self._metric is not None
         try:
             numbers = self.evaluate(self.model)
         finally:
             self._has_table_to_show, self._is_quiet = self._is_quiet, False
-        # "AP/floss" is that of a class.
+        # "AP/floss" is not a loss, but the AP of a class.
         losses = [k for k in numbers if k.endswith("loss") and "/" not in k]
         losses = {f"val_{k}": numbers.pop(k) for k in losses}
         if logs is not None:
@@ -140,7 +145,7 @@ class COCOEvaluation(keras.callbacks.Callback):
             self._explain(getattr(self.model, "training_dataset", None))
 
     def _explain(self, training_data=None):
-        """Prints why the AP50 is low, if that is known and was not said before."""
+        """Prints why the AP50 is low, if the reason is known and not yet printed."""
         known = self._metric is not None and self._metric.has_result
         if self._has_explained or not (known and self.verbose):
             return
@@ -153,7 +158,14 @@ class COCOEvaluation(keras.callbacks.Callback):
             self._has_explained = True
 
     def evaluate(self, model: Any) -> dict[str, float]:
-        """Evaluates an `EfficientDet`, inside or outside of `fit`: floats by name.
+        """Evaluates an `EfficientDet`, during or outside `fit`.
+
+        Args:
+            model: `EfficientDet`.
+
+        Returns:
+            Dict of floats by name: the COCO metrics, the AP of each class and, with
+            `losses`, the losses.
 
         Raises:
             ValueError: If the classes of model and dataset differ, or the dataset

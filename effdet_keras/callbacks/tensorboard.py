@@ -1,4 +1,4 @@
-"""Numbers and images for TensorBoard."""
+"""Writes scalars and images for TensorBoard."""
 
 from __future__ import annotations
 
@@ -13,12 +13,19 @@ _tensorboard = OptionalModule("tensorboard", install="effdet-keras[tensorboard]"
 
 
 def has_tensorboard():
-    """Whether both packages that write files for TensorBoard are installed."""
+    """Returns whether both packages that write TensorBoard files are installed."""
     return _tensorboard.is_installed() and tf.is_installed()
 
 
 class TensorBoardWriter:
-    """Writes event files with `tf.summary`, opened at the first use."""
+    """Writes event files with `tf.summary`. A file is opened at the first write.
+
+    Args:
+        log_dir: path or address of the folder.
+
+    Raises:
+        ImportError: If TensorBoard or TensorFlow is not installed.
+    """
 
     def __init__(self, log_dir):
         for module in (_tensorboard, tf):
@@ -28,28 +35,28 @@ class TensorBoardWriter:
         self._writer = None
 
     def require_writable(self):
-        """Raises where the folder cannot be written to: before training, not after."""
+        """Raises OSError if the folder cannot be written to, before training starts."""
         if "://" in self.log_dir:
             tf.io.gfile.makedirs(self.log_dir)
         else:
             require_writable(self.log_dir)
 
     def scalars(self, values, step):
-        """Writes the numbers of one step, a dict by name."""
+        """Writes the scalars of one step, a dict of floats by name."""
         with self._open().as_default(step=step):
             for name, value in values.items():
                 tf.summary.scalar(name, value)
         self._writer.flush()
 
     def images(self, name, images, step):
-        """Writes the images of one step: uint8 `[H, W, 3]`, of any sizes."""
+        """Writes the images of one step, a list of uint8 `[H, W, 3]` of any sizes."""
         with self._open().as_default(step=step):
             for index, image in enumerate(images):
                 tf.summary.image(f"{name}/{index}", image[None])
         self._writer.flush()
 
     def close(self):
-        """Closes the file; a later write opens a new one."""
+        """Closes the file. A later write opens a new one."""
         if self._writer is not None:
             self._writer.close()
             self._writer = None
@@ -61,7 +68,7 @@ class TensorBoardWriter:
 
 
 def require_writable(folder):
-    """Makes a folder and writes a file in it, which is removed again."""
+    """Creates a folder, and a temporary file in it, or raises OSError."""
     pathlib.Path(folder).mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryFile(dir=folder):
         pass

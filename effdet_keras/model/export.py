@@ -1,4 +1,4 @@
-"""What else can be done with a trained model: freeze, quantize, export, describe."""
+"""Methods of `EfficientDet` that freeze, quantize, export and serialize it."""
 
 from __future__ import annotations
 
@@ -23,26 +23,27 @@ if TYPE_CHECKING:
 
 
 class ModelExports:
-    """What `EfficientDet` can do beyond training and detection, as a mix-in."""
+    """Adds methods to freeze, quantize, export and serialize, as a mix-in."""
 
     def freeze(self, what: str, batch_norm: bool = True) -> None:
         """Stops some weights from training, and lets all others train.
 
-        A compiled model is compiled again: optimizer and averages start again.
+        A compiled model is compiled again, so that optimizer and averages start again.
 
         Args:
-            what: "backbone"; "backbone+fpn"; "all-but-new-classes", which trains the
+            what: "backbone"; "backbone+fpn"; "all-but-new-classes"; or a regular
+                expression such as "(efficientnet|fpn_cells|resample_p6)". A weight is
+                frozen if its path matches the expression from its start, as with the
+                reference's `var_freeze_expr`. "all-but-new-classes" only trains the
                 outputs of classes that the loaded detector did not have, and keeps
-                boxes and scores of all others (docs/add_a_class.md); or a regular
-                expression that the path of a weight must match from its start, as the
-                reference's `var_freeze_expr` does:
-                "(efficientnet|fpn_cells|resample_p6)".
+                boxes and scores of all other classes (docs/add_a_class.md).
             batch_norm: bool, whether batch norms whose scale and offset are frozen
-                keep their statistics and normalise with them, in training as well.
+                keep their statistics and normalize with them, also in training.
 
         Raises:
-            ValueError: If nothing matches, or nothing is left to train; or if no class
-                is new, or no detector was loaded that had the others.
+            ValueError: If nothing matches, or nothing is left to train; or, for
+                "all-but-new-classes", if no class is new, or no detector with the other
+                classes was loaded.
 
         Example:
             >>> from effdet_keras.model.efficientdet import EfficientDet
@@ -56,14 +57,18 @@ class ModelExports:
         self._compile_again()
 
     def unfreeze(self) -> None:
-        """Lets all weights train again; see `freeze`."""
+        """Makes all weights trainable again; see `freeze`.
+
+        A compiled model is compiled again, so that optimizer and averages start again.
+        """
         freezing.unfreeze(self)
         self._compile_again()
 
     def _compile_again(self):
         """Starts optimizer and averages again.
 
-        By the config, because an optimizer has been built for what trained.
+        It compiles from the config, because the old optimizer has been built for the
+        weights that trained before.
         """
         if self.settings is not None:
             config = compile_config(self)
@@ -77,29 +82,32 @@ class ModelExports:
         batch_norm_steps: int = 0,
         range_steps: int | None = None,
     ) -> Self:
-        """Lets the next trainings learn to live with the rounding of an int8 file.
+        """Switches the model to quantization-aware training, for an int8 export.
 
-        From now on `fit` computes in 8 bits where LiteRT will; and so do `detect` and
-        `evaluate` after the first step that did. An export in int8 then needs no
-        `calibration`; all others are those of the float network. Start from a trained
-        model (docs/quantization.md); a compiled one is compiled again, with a tenth of
-        the learning rate.
+        From now on `fit` rounds to 8 bits where LiteRT will. `detect` and `evaluate`
+        also round, after the first training step that did. An int8 export then needs no
+        `calibration`. All other exports are those of the float network.
+
+        Start from a trained model (docs/quantization.md). A compiled model is compiled
+        again, with a tenth of the learning rate that it was trained with.
 
         Args:
-            delay: int, steps of training before the first that rounds: the
+            delay: int, the number of training steps before the first that rounds, as
                 `quant_delay` of the TF Object Detection API's `graph_rewriter`.
-            batch_norm_steps: int, steps of training in which batch norm takes the
-                statistics of the batch; afterwards the moving ones, as the file does.
-            range_steps: int, steps of training in which the ranges move; None for all.
+            batch_norm_steps: int, the number of training steps in which batch norm uses
+                the statistics of the batch. Afterwards it uses the moving statistics,
+                as the int8 file does.
+            range_steps: int, the number of training steps in which the ranges are
+                updated. None for all steps.
 
         Returns:
             The model itself.
 
         Raises:
             ValueError: If a number is wrong, or the model has layers of a TF-Hub
-                module, mixed precision, or an activation that is not "swish", "hswish",
-                "relu" or "relu6".
-            RuntimeError: If Keras runs on another backend than TensorFlow.
+                module, mixed precision, frozen old classes, or an activation other than
+                "swish", "hswish", "relu" or "relu6".
+            RuntimeError: If Keras runs on a backend other than TensorFlow.
         """
         from effdet_keras.extras.quantization import Quantization
 
@@ -114,22 +122,23 @@ class ModelExports:
         return self
 
     def with_activation(self, name: str) -> Self:
-        """Another model with the same weights, and another activation.
+        """Returns a new model with the same weights and another activation.
 
-        Phones compute "hswish" and "relu6" faster than "swish". The weights know
-        nothing of the new one: `effdet_keras.distill(model, other, train)` teaches it.
-        The other model is compiled as this one is, with a tenth of the learning rate
-        that it was trained with.
+        Phones compute "hswish" and "relu6" faster than "swish". The weights were not
+        trained with the new activation, so train the new model with
+        `effdet_keras.distill(model, other, train)`. If this model is compiled, the new
+        one is compiled in the same way, with a tenth of the learning rate that this one
+        was trained with.
 
         Args:
             name: string, one of `effdet_keras.network.config.ACTIVATIONS`.
 
         Returns:
-            `EfficientDet`. This one stays as it is.
+            `EfficientDet`. This model is not changed.
 
         Raises:
-            ValueError: If there is no such activation, or the model has the layers of
-                a TF-Hub module.
+            ValueError: If the activation is unknown, or the model has layers of a
+                TF-Hub module.
 
         Example:
             >>> from effdet_keras.model.efficientdet import EfficientDet
@@ -159,34 +168,38 @@ class ModelExports:
         verbose: int = 1,
         **options: Any,
     ) -> ExportReport:
-        """Writes the model as a file of another runtime, checked in that runtime.
+        """Exports the model to a file for another runtime, and checks it there.
 
-        The written file and this model run on the same images; the result is printed,
-        and stored as `export_report.json` in the folder or beside the file. If they
-        disagree, nothing is written, and an earlier export at `path` stays.
+        The exported file and this model run on the same images. The comparison is
+        printed, and stored as `export_report.json` in the folder or beside the file. If
+        the results disagree, nothing is written, and an earlier export at `path` is
+        kept.
 
         Args:
-            path: what to write: a folder for "saved_model", else a file that ends
+            path: path to write: a folder for "saved_model", otherwise a file that ends
                 in `.tflite`, `.onnx`, `.xml` (OpenVINO) or `.pt2` (torch).
-            format: "saved_model", "litert", "onnx", "openvino" or "torch"; None goes
-                by the end of `path`.
-            target: in the place of a format, where the model will run: "mediapipe",
-                "coral", "litert-npu", "mnn" and others (docs/export_targets.md).
-                `path` is then a folder.
-            images: images to check with, whatever `detect` takes, or a
-                `effdet_keras.data.DetectionDataset`, of which four are taken; None for
-                drawn ones.
-            evaluate: `effdet_keras.data.DetectionDataset`, on which to compare the
-                AP of this model with that of its export; None for no dataset.
+            format: "saved_model", "litert", "onnx", "openvino" or "torch". None chooses
+                it by the ending of `path`.
+            target: instead of a format, where the model will run: "mediapipe", "coral",
+                "litert-npu", "mnn" and others (docs/export_targets.md). `path` is then
+                a folder.
+            images: images for the check, as `detect` takes them, or a
+                `effdet_keras.data.DetectionDataset`, of which four images are used.
+                None for generated images.
+            evaluate: `effdet_keras.data.DetectionDataset` on which to compare the AP of
+                this model with that of its export. None for no comparison.
             verbose: 0 or 1, whether to print the report.
-            **options: of the format or target, such as `precision="int8"` and
-                `calibration` (docs/export.md and the pages it leads to).
+            **options: options of the format or target, such as `precision="int8"` and
+                `calibration` (docs/export.md and the pages that it links to).
+
+        Returns:
+            `ExportReport`.
 
         Raises:
-            ValueError: If the export does not compute what the model does.
+            ValueError: If the results of the export and the model disagree.
             FileExistsError: If `path` is a folder that is not an export.
-            RuntimeError: If Keras runs on another backend than TensorFlow, and the
-                format, target or an option needs that (docs/export.md).
+            RuntimeError: If Keras runs on a backend other than TensorFlow, and the
+                format, the target or an option needs TensorFlow (docs/export.md).
             ImportError: If a package is missing that writes or runs the format.
         """
         from effdet_keras.export.export_model import export_model
@@ -207,32 +220,33 @@ class ModelExports:
         verbose: int = 1,
         **config_overrides: Any,
     ) -> Any:
-        """A model from a TF-Hub module: with new last layers, to fine-tune.
+        """Creates a model from a TF-Hub module, with new last layers for fine-tuning.
 
-        A module that is an EfficientDet becomes this package's network with its
-        weights. Of any other feature module the graph itself is used, on TensorFlow; a
-        saved model then needs the module on the machine that loads it. A module is a
-        program: load those you trust.
+        From an EfficientDet module, the model is this package's network with the
+        module's weights. From any other feature module, the graph of the module is
+        used, on TensorFlow. A saved model then needs the module on the machine that
+        loads it. A module is a program: only load modules that you trust.
 
         Args:
             handle: http(s) address or folder of a feature module in google/automl's
-                format, as `export_hub_module` writes it; or of a detector.
+                format, as `export_hub_module` writes it; or of a detector module.
             num_classes, class_names, category_ids: see `EfficientDet.from_preset`.
-            trainable: bool. False freezes all but the new layers, see `freeze`.
-            model_name: string, the published model whose image size, anchors and
-                normalisation the module goes with. By default what is recognised, else
-                "efficientdet-d0".
-            verbose: 0 or 1, whether to print what the module is.
+            trainable: bool. False freezes all weights except the new layers, see
+                `freeze`.
+            model_name: string, the published model that has the image size, anchors and
+                normalization of the module. By default it is the model that is
+                recognized, or else "efficientdet-d0".
+            verbose: 0 or 1, whether to print what kind of module it is.
             **config_overrides: fields of `EfficientDetConfig`.
 
         Returns:
-            `EfficientDet`; of a detector module a `HubDetector`, which can `detect`
-            and nothing else.
+            `EfficientDet`. For a detector module a `HubDetector`, which can only
+            `detect`.
 
         Raises:
             OSError: If there is nothing at the address or path.
             ValueError: If the module has another format, or its levels do not fit
-                the config; the message tells what was found.
+                the config. The message says what was found.
             ImportError: If tensorflow_hub cannot be imported.
         """
         from effdet_keras.hub.from_hub import from_hub
@@ -252,19 +266,19 @@ class ModelExports:
     def export_hub_module(self, path: str | os.PathLike) -> None:
         """Writes the network without the last layers as a TF-Hub feature module.
 
-        That is a folder that `from_hub`, `tensorflow_hub.load`, `hub.KerasLayer`
-        and google/automl's trainer (`hub_module_url`) load, without this package.
-        It is called with normalised float32 images of `config.image_size` and
-        `training`, and returns a list of class features and a list of box
-        features. It holds the moving averages where there are any; what is frozen
-        here is free there.
+        `from_hub`, `tensorflow_hub.load`, `hub.KerasLayer` and google/automl's trainer
+        (`hub_module_url`) load the written folder; the last three do not need this
+        package. The module is called with normalized float32 images of
+        `config.image_size` and with `training`. It returns a list of class features and
+        a list of box features. If the model has moving averages, the module contains
+        these. Weights that are frozen here are not frozen in the module.
 
         Args:
-            path: folder to write. It must not exist.
+            path: path of the folder to write. It must not exist.
 
         Raises:
             FileExistsError: If `path` exists.
-            RuntimeError: If Keras runs on another backend than TensorFlow.
+            RuntimeError: If Keras runs on a backend other than TensorFlow.
 
         Example:
             >>> import tempfile
@@ -282,7 +296,7 @@ class ModelExports:
 
         export_hub_module(self, path)
 
-    # --- What files say of the model; `model/files.py` has the rest.
+    # --- The config of the model in files; `model/files.py` has the rest.
 
     def get_config(self) -> dict[str, Any]:
         policy, settings = self._network_dtype, self.score_settings
@@ -297,12 +311,12 @@ class ModelExports:
             "score_settings": settings.to_dict() if settings is not None else None,
             "dtype": keras.saving.serialize_keras_object(policy) if policy else None,
         }
-        # Without these, files are as they were before there was either.
+        # Without these features, files are the same as before the features existed.
         if self.config.has_segmentation:
             config["seg_class_names"] = self.seg_class_names
         if self.quantization is not None:
             config["quantization"] = self.quantization.get_config()
-        # How a model was compiled says it as well, and then it goes with the training.
+        # For a compiled model, the compile config says what is frozen.
         if self.settings is None and self.trainable:
             frozen = freezing.frozen_state(self)
             if any(frozen.values()):
@@ -319,7 +333,7 @@ class ModelExports:
         return model
 
     def _run_through_graph(self, *args: Any, **kwargs: Any) -> Any:
-        # Keras gives both where it clones, and would return a plain `Functional`.
+        # Keras passes both when it clones, and would return a plain `Functional`.
         if {"operation_fn", "call_fn"} <= set(kwargs):
             raise InvalidStateError(
                 "`keras.models.clone_model` copies layers, and the copy of an "

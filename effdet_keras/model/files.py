@@ -1,4 +1,4 @@
-"""How a model's weights lie in Keras' files, with what is kept beside them."""
+"""Saves and loads a model in Keras' file formats, with its averages and more."""
 
 from __future__ import annotations
 
@@ -22,13 +22,14 @@ from effdet_keras.errors import InvalidValueError, require
 
 
 class ModelFiles:
-    """Saving and loading of `EfficientDet` by Keras' own methods, as a mix-in.
+    """Adds saving and loading of `EfficientDet` by Keras' own methods, as a mix-in.
 
-    Files have the moving averages as the weights, and beside them the weights of
-    training, and what quantization-aware and adversarial training need to resume.
+    Files have the moving averages as the model's weights. They also have the raw
+    weights, and the state that quantization-aware training, adversarial training and
+    the moving loss normalizer need to resume.
     """
 
-    _loaded: Sequence[Any] = ()  # of `_kept_beside`, what the last file had
+    _loaded: Sequence[Any] = ()  # those of `_kept_beside` that the last file had
 
     def save(
         self,
@@ -37,12 +38,17 @@ class ModelFiles:
         zipped: bool | None = None,
         **kwargs: Any,
     ) -> None:
-        """Saves the model as Keras does, with averages and weights of training.
+        """Saves the model as Keras does, with averages and raw weights.
 
-        A `.keras` file is written atomically: where it fails, an older one stays.
+        A `.keras` file is written atomically: if writing fails, an older file is kept.
+
+        Args:
+            filepath: path of the file, such as "model.keras".
+            overwrite, zipped, **kwargs: see `keras.Model.save`.
 
         Raises:
-            ValueError: If the path does not end in `.keras`.
+            ValueError: If the path is that of an HDF5 file, or does not end in
+                `.keras`.
         """
         rule = (
             "HDF5 files do not hold a whole model with its training. Save it as "
@@ -65,10 +71,14 @@ class ModelFiles:
     def save_weights(
         self, filepath: str | os.PathLike, overwrite: bool = True, **kwargs: Any
     ) -> None:
-        """Saves the weights as Keras does, with averages and weights of training.
+        """Saves the weights as Keras does, with averages and raw weights.
 
-        A `.weights.h5` is written atomically, with a checksum: loading it raises where
-        a byte of it has changed.
+        A `.weights.h5` file is written atomically, with a checksum. Loading it raises
+        an error if a byte of it has changed.
+
+        Args:
+            filepath: path of the file, such as "model.weights.h5".
+            overwrite, **kwargs: see `keras.Model.save_weights`.
         """
         save = functools.partial(super().save_weights, overwrite=overwrite, **kwargs)
         is_one_file = str(filepath).endswith(ENDING) and not is_remote(filepath)
@@ -81,13 +91,20 @@ class ModelFiles:
     def load_weights(
         self, filepath: str | os.PathLike, skip_mismatch: bool = False, **kwargs: Any
     ) -> None:
-        """Loads weights as Keras does; averages that the file lacks start again.
+        """Loads weights as Keras does.
+
+        If the model has averages and the file has none, they start again from the
+        loaded weights.
+
+        Args:
+            filepath: path of the file, such as "model.weights.h5".
+            skip_mismatch, **kwargs: see `keras.Model.load_weights`.
 
         Raises:
-            FileNotFoundError: If there is no such file.
-            ValueError: If its weights are of other shapes than the model's, for
-                instance of another `num_classes`, and `skip_mismatch` is False; or if
-                the file is damaged. Model and optimizer are then as before.
+            FileNotFoundError: If the file does not exist.
+            ValueError: If its weights have other shapes than the model's, for instance
+                those of another `num_classes`, and `skip_mismatch` is False; or if the
+                file is damaged. Model and optimizer are then not changed.
         """
         if os.path.isfile(filepath):
             check_weights_h5(filepath)
@@ -104,7 +121,7 @@ class ModelFiles:
                 "count and config of the file, or pass `skip_mismatch=True` to leave "
                 f"what does not fit as it is. Keras says: {error}"
             ) from error
-        self.score_settings = None  # an evaluation of other weights chose them
+        self.score_settings = None  # they were chosen for other weights
         warn_unless_finite(self, filepath)
         for kept in self._kept_beside():
             if kept not in self._loaded:
@@ -113,34 +130,37 @@ class ModelFiles:
                 kept.finish_load()
 
     def save_own_variables(self, store: Any) -> None:
-        """Writes what is kept beside the weights; Keras calls it."""
+        """Writes averages and other state besides the weights. Keras calls it."""
         for kept in self._kept_beside():
             kept.save(store)
 
     def load_own_variables(self, store: Any) -> None:
-        """Reads what `save_own_variables` wrote."""
+        """Reads what `save_own_variables` wrote. Keras calls it."""
         self._loaded = [kept for kept in self._kept_beside() if kept.load(store)]
         self.pretrained = "detector"
-        self.loaded_classes = None  # an earlier file's, which these replace
+        self.loaded_classes = None  # they are those of an earlier file
 
     def set_weights(self, weights: Sequence[Any]) -> None:
-        """Sets all weights; training and its averages both start from them.
+        """Sets all weights. Training and the averages both start from them.
 
-        What else is kept beside the weights stays, as the ranges of quantization-aware
-        training: the weights may be earlier ones of the same training, which
-        `EarlyStopping` restores.
+        Other state, such as the ranges of quantization-aware training, is not reset:
+        the weights may be earlier ones of the same training, as `EarlyStopping`
+        restores them.
+
+        Args:
+            weights: list of arrays, in the order of `get_weights`.
         """
         super().set_weights(weights)
         if self.averages is not None:
             self.averages.reset()
 
     def weights_were_set(self) -> None:
-        """Starts again from them what is kept beside the weights."""
+        """Resets averages and other state besides the weights, after new weights."""
         for kept in self._kept_beside():
             kept.reset()
 
     def _kept_beside(self):
-        """What files keep besides variables of the model and of the optimizer."""
+        """Returns the state in files besides variables of model and optimizer."""
         owners = [
             self.averages,
             self.quantization,
@@ -162,7 +182,7 @@ class ModelFiles:
 
     @contextlib.contextmanager
     def _unchanged_by_errors(self) -> Iterator[None]:
-        """Puts all weights, averages and the optimizer back where the block raises."""
+        """Context that restores weights, averages and optimizer after an error."""
         variables = self._saved_variables()
         values = [np.array(ops.convert_to_numpy(v)) for v in variables]
         start = self.pretrained, self.loaded_classes

@@ -1,4 +1,4 @@
-"""Where the weights of a model come from, and where else they go."""
+"""Methods of `EfficientDet` that load, convert and share weights."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 class ModelWeights:
-    """What `EfficientDet` does with weights of files and of the web, as a mix-in."""
+    """Adds methods to load weights from files and the web, and to share them."""
 
     @classmethod
     def from_preset(
@@ -42,46 +42,47 @@ class ModelWeights:
         verbose: int = 1,
         **config_overrides: Any,
     ) -> Self:
-        """A published model by name, with random weights or weights of a file.
+        """Creates a published model by name, with random or pretrained weights.
 
         Args:
             name: string, one of `MODEL_NAMES`, such as "efficientdet-d0".
-            weights: None or "none"; a key of the published weights that
-                `effdet_keras.list_presets()` shows, such as "coco" or "imagenet" (the
-                backbone); or a path or URL, see `load_pretrained`.
-            num_classes: int; by default the number of `class_names`, or that of
+            weights: None or "none" for random weights; a key of the published weights
+                that `effdet_keras.list_presets()` shows, such as "coco" or "imagenet"
+                (only the backbone); or a path or URL, see `load_pretrained`.
+            num_classes: int. By default it is the number of `class_names`, or that of
                 the weights, or 90.
-            class_names, category_ids: sequences of one string, one int per label. By
-                default those of the weights, where the number is the same; for other
-                classes see `load_pretrained`.
-            seg_class_names: sequence of strings, one per class of pixels, for
+            class_names, category_ids: sequences of one string and one int per label. By
+                default they are those of the weights, if the number is the same. For
+                other classes see `load_pretrained`.
+            seg_class_names: sequence of strings, one per pixel class, for
                 `heads=("object_detection", "segmentation")`.
-            dataset: `effdet_keras.data.DetectionDataset` to train on, which gives
-                `class_names`, `category_ids` and `seg_class_names` where they are
-                None, and what is to be "auto".
+            dataset: `effdet_keras.data.DetectionDataset` to train on. It gives
+                `class_names`, `category_ids` and `seg_class_names` if they are None.
+                Values of "auto" are fitted to it.
             anchors: "auto" fits `anchor_scale` and `aspect_ratios` to the boxes of
-                `dataset`, unless `weights` are a detector's, whose heads know their
-                anchors. None keeps the model's.
-            dtype: dtype policy of the network, such as "mixed_bfloat16"; None for that
-                of `keras.config.dtype_policy()`.
+                `dataset`. It does not if `weights` are those of a detector, whose heads
+                were trained with their anchors. None keeps the anchors of the model.
+            dtype: dtype policy of the network, such as "mixed_bfloat16". None is
+                `keras.config.dtype_policy()`.
             averages, skip_mismatch, pipeline_config, verbose: see `load_pretrained`.
-            **config_overrides: fields of `EfficientDetConfig`. What is not given, such
-                as the normalisation, is what the weights were trained with.
+            **config_overrides: fields of `EfficientDetConfig`. Other fields, such as
+                the normalization, have the values with which the weights were trained.
                 `image_size="auto"` is the smallest size, in the shape of the images of
-                `dataset`, at which nine boxes of ten, and half of those of each class,
-                have a side (the square root of their area) of 24 pixels, and half of
-                all boxes one of 96. It is at most 1.6 times the model's own for the
-                first, and the model's own for the second; above the model's own it is
-                no larger than most images.
+                `dataset`, at which two conditions hold. First, nine of ten boxes, and
+                half of the boxes of each class, have a side (the square root of their
+                area) of at least 24 pixels; for this it is at most 1.6 times the
+                model's default size. Second, half of all boxes have a side of at least
+                96 pixels; for this it is at most the model's default size. Above the
+                model's default size, it is no larger than most images.
 
         Returns:
             `EfficientDet`.
 
         Raises:
-            ValueError: If the name is unknown, a field is wrong, the counts do
-                not agree, the weights do not fit, or something is "auto" without a
+            ValueError: If the name is unknown, a field is wrong, the numbers of classes
+                do not agree, the weights do not fit, or something is "auto" without a
                 `dataset`.
-            FileNotFoundError: If there is no file of weights.
+            FileNotFoundError: If the weights file does not exist.
 
         Example:
             >>> from effdet_keras.model.efficientdet import EfficientDet
@@ -94,7 +95,7 @@ class ModelWeights:
         from effdet_keras.weights.read_weights import read_weights
 
         weights = None if weights == "none" else weights
-        # What is wrong in any case, before a download.
+        # Errors that do not depend on the weights are raised before a download.
         EfficientDetConfig.from_name(name)
         check_precision(dtype)
         _check_auto(name, dataset, anchors, config_overrides.get("image_size"))
@@ -155,42 +156,43 @@ class ModelWeights:
         verbose: int = 1,
         **config_overrides: Any,
     ) -> Self:
-        """A model, compiled, from a `pipeline.config` of the Object Detection API.
+        """Creates a compiled model from the Object Detection API's `pipeline.config`.
 
-        Network, image size, resizing, anchors, scales of box codes, classes and
-        postprocess are those of the file, and so are losses, optimizer, schedule, what
-        is frozen, the checkpoint to start from and quantization-aware training.
-        Unsupported fields are printed. Classes have the names of the file's label map,
-        where it is on this machine or beside the file; 90 without names are COCO's.
+        The file sets the network, image size, resizing, anchors, scales of box codes,
+        classes and postprocessing. It also sets losses, optimizer, schedule, frozen
+        weights, the checkpoint to start from and quantization-aware training.
+        Unsupported fields are printed. The names of classes are those of the file's
+        label map, if it is on this machine or beside the file. 90 classes without names
+        get the names of COCO.
 
-        `ek.fine_tune(data, pipeline_config=path)` trains with all of it, the batch size
-        and augmentation too.
+        `ek.fine_tune(data, pipeline_config=path)` trains with all of these settings,
+        and also with the batch size and augmentation of the file.
 
         Args:
             path: path of the file.
-            weights: "auto" for the file's `fine_tune_checkpoint`, of which its
-                `fine_tune_checkpoint_type` is taken, or random weights where it names
-                none; None or "none" for random weights; or a key, path or URL, of which
-                all that fits is taken, see `load_pretrained`. Last layers that were
-                trained with another order of anchors or other scales of codes are
-                converted.
-            class_names, category_ids: sequences with an entry per label, in the place
-                of the file's; for other classes see `load_pretrained`.
+            weights: "auto" for the file's `fine_tune_checkpoint`, or random weights if
+                it names none. The `fine_tune_checkpoint_type` of the file says which
+                weights of the checkpoint are loaded. None or "none" for random weights.
+                Or a key, path or URL, from which all weights that fit are loaded, see
+                `load_pretrained`. If last layers were trained with another anchor order
+                or other scales of box codes, they are converted.
+            class_names, category_ids: sequences with an entry per label, which replace
+                those of the file. For other classes see `load_pretrained`.
             averages, skip_mismatch: see `load_pretrained`.
-            ignore_unknown: bool, whether to make the model although the file asks for
-                something that changes detections, or its quantization, and is not done
-                here. Without it that is an error, which lists all of it.
-            verbose: 0 or 1, whether to print what was loaded, and what has no place.
-            **config_overrides: fields of `EfficientDetConfig`, in the place of the
-                file's.
+            ignore_unknown: bool, whether to create the model even if the file has
+                settings that change detections, or their quantization, and that are not
+                supported. Otherwise that is an error, which lists all of them.
+            verbose: 0 or 1, whether to print what was loaded, and unsupported fields.
+            **config_overrides: fields of `EfficientDetConfig`, which override those of
+                the file.
 
         Returns:
             `EfficientDet`.
 
         Raises:
-            OSError: If there is no such file, or no `fine_tune_checkpoint` where it
-                names one.
-            ValueError: If it is the config of another kind of model, or a field has a
+            OSError: If the file, or the `fine_tune_checkpoint` that it names, does not
+                exist.
+            ValueError: If it is the config of another kind of model, a field has a
                 wrong value, or the weights do not fit.
 
         Example:
@@ -217,28 +219,29 @@ class ModelWeights:
 
     @classmethod
     def from_archive(cls, path: str | os.PathLike, resume: bool = False) -> Self:
-        """The model that `CheckpointArchive` or `model.save` wrote.
+        """Loads a model that `CheckpointArchive` or `model.save` wrote.
+
+        If the model has moving averages, they are in place of its weights.
 
         Args:
-            path: path of the `.keras` file, or of the folder of an archive or a run
-                (its best checkpoint, or with `resume` its last; if that is damaged, the
-                newest of the last but one, the best and the kept copies, with a
-                warning); or the address of one of them, such as `s3://bucket/run`
-                (docs/remote_files.md).
-            resume: bool. Either way the model has the moving averages in the place of
-                its weights, where there were any. True keeps the weights of training
-                beside them: the next `fit` goes on from these, bit by bit, in the
-                dtype policy that it was trained with. False makes the averages its
-                only weights, for a new training, in the policy of this process: it is
-                compiled as it was, and optimizer and schedule start again.
+            path: path of the `.keras` file, or of the folder of an archive or a run; or
+                the address of one of them, such as `s3://bucket/run`
+                (docs/remote_files.md). From a folder, the best checkpoint is loaded, or
+                with `resume` the last one. If that is damaged, a warning is given, and
+                the newest is loaded of the last but one, the best and the kept copies.
+            resume: bool. True also keeps the raw weights. The next `fit` resumes from
+                them, bit for bit, in the dtype policy of the earlier training. False
+                makes the averages the only weights, for a new training, in the dtype
+                policy of this process. The model is compiled as before, and optimizer
+                and schedule start again.
 
         Returns:
             `EfficientDet`.
 
         Raises:
-            FileNotFoundError, ValueError: If there is no such file, or it is
-                damaged or of another kind.
-            RuntimeError: If its training cannot be resumed, because the state of the
+            FileNotFoundError, ValueError: If the file does not exist, is damaged, or is
+                of another kind.
+            RuntimeError: If the training cannot be resumed, because the state of the
                 optimizer does not fit.
         """
         from effdet_keras.weights.archive import load_archive
@@ -264,55 +267,58 @@ class ModelWeights:
         pipeline_config: str | os.PathLike | None = None,
         verbose: int = 1,
     ) -> LoadReport:
-        """Loads weights of any known kind, and prints what was loaded.
+        """Loads weights from a file of any known format, and prints what was loaded.
 
-        Known are google/automl's checkpoints (TF1 names, tf2 object graph, `.h5`),
-        PyTorch effdet's `.pth` and `.safetensors`, Keras Applications'
-        EfficientNet files, and our own; in a folder, in a `.tar.gz`, or behind an
-        http(s) address, which is fetched once. Nothing is unpickled. All is
-        checked before the first weight changes.
+        Known formats are google/automl's checkpoints (TF1 names, tf2 object graph,
+        `.h5`), PyTorch effdet's `.pth` and `.safetensors`, EfficientNet files of Keras
+        Applications, and the formats of this package. The file may be in a folder, in a
+        `.tar.gz`, or at an http(s) address, from which it is downloaded once. Nothing
+        is unpickled. Everything is checked before the first weight changes.
 
-        A file of a backbone alone leaves the rest as it is. Where the classes of
-        file and model differ, the last layer of the class head stays as it is;
-        where both name their classes, what belongs to a shared name is loaded.
-        A model without `class_names` takes those of the file, if the number is the
-        same. Moving averages of a compiled model start again from what was loaded; an
-        optimizer's state is not touched.
+        - A file with only a backbone does not change the other weights.
+        - If the classes of file and model differ, the last layer of the class head
+          keeps its weights. If both have class names, the weights of classes with the
+          same name are loaded.
+        - A model without `class_names` takes those of the file, if the number is the
+          same.
+        - The moving averages of a compiled model start again from the loaded weights.
+          The state of the optimizer does not change.
 
         Args:
             source: path, URL, or a key such as "coco"; see `from_preset`.
-            averages: bool, whether to load moving averages where the file has
-                them, as the reference evaluates, or the raw weights.
-            skip_mismatch: bool, whether to leave weights that the file lacks, or
-                has in another shape, as they are, instead of raising.
-            checkpoint_type: what to take of the file, as `fine_tune_checkpoint_type`
-                of the Object Detection API: "classification", the backbone;
-                "detection", the backbone and the BiFPN; "full", all, which then
-                must fit. None is as described above.
+            averages: bool, whether to load moving averages if the file has them, with
+                which the reference evaluates. False loads the raw weights.
+            skip_mismatch: bool. True keeps the current values of weights that the file
+                lacks or has in another shape. False raises an error.
+            checkpoint_type: which weights to load, as `fine_tune_checkpoint_type` of
+                the Object Detection API: "classification" for the backbone; "detection"
+                for the backbone and the BiFPN; "full" for all weights, which then must
+                all fit. None is as described above.
             name_map: dict from names of arrays in the file to names of weights, for
-                arrays that have other names than any known kind of file gives them.
-                A key is a name, as `effdet-keras inspect-weights --all` shows it or as
-                it is in the file, or a regular expression of whole names; a value is
-                the name of the weight in google/automl's checkpoints, or its `path`,
-                with groups such as `\\1`. Arrays that it does not name are loaded as
-                without it. Also for files of no known network, of which it names all
-                that is wanted: with `skip_mismatch=True` the rest stays as it is.
-            class_names: sequence of strings, the names of the file's classes
-                where it does not tell them.
+                arrays whose names are not those of a known format. A key is a name, as
+                `effdet-keras inspect-weights --all` shows it or as in the file, or a
+                regular expression that matches whole names. A value is the name of the
+                weight in google/automl's checkpoints, or its `path`, and may contain
+                groups such as `\\1`. Other arrays are loaded as without a `name_map`.
+                For a file of an unknown network, it has to name all arrays to load;
+                with `skip_mismatch=True` the other weights keep their values.
+            class_names: sequence of strings, the names of the file's classes, if the
+                file does not have them.
             sha256: string, digest that a downloaded file must have.
-            pipeline_config: path of the `pipeline.config` of a checkpoint of the Object
-                Detection API, or of its folder, where it is not in the checkpoint's.
+            pipeline_config: path of the `pipeline.config` for a checkpoint of the
+                Object Detection API, or of its folder, if it is not in the folder of
+                the checkpoint.
             verbose: 0 or 1, whether to print the report.
 
         Returns:
             `LoadReport`.
 
         Raises:
-            ValueError: If the file is damaged or of no known kind, or does not
-                fit; the message names the array, both shapes and the cure. Or if a name
-                in `name_map` matches no array, or is that of no weight.
-            OSError: If there is no such file, or it cannot be fetched.
-            ImportError: If a package is missing that reads this kind.
+            ValueError: If the file is damaged, has no known format, or does not fit.
+                The message names the array, both shapes and the cure. Or if a name in
+                `name_map` matches no array, or is not the name of a weight.
+            OSError: If the file does not exist or cannot be downloaded.
+            ImportError: If a package is missing that reads this format.
 
         Example:
             >>> import tempfile
@@ -359,20 +365,20 @@ class ModelWeights:
         )
 
     def export_checkpoint(self, path: str | os.PathLike, format: str) -> None:
-        """Writes the weights in the format of an older tool.
+        """Writes the weights in the checkpoint format of an older tool.
 
         Args:
-            path: for "automl-tf1" the prefix of the checkpoint, such as
-                "out/efficientdet-d0/model"; for "torch-effdet" a path that ends
-                in `.pth` or `.safetensors`.
-            format: "automl-tf1": google/automl's names, with the weights of
-                training and, as `ExponentialMovingAverage`, the averages.
-                "torch-effdet": the state dict of PyTorch effdet's
-                `tf_efficientdet` model of this size, with the averages.
+            path: for "automl-tf1", the prefix of the checkpoint, such as
+                "out/efficientdet-d0/model"; for "torch-effdet", a path that ends in
+                `.pth` or `.safetensors`.
+            format: "automl-tf1" for a checkpoint with google/automl's names, which has
+                the raw weights and, as `ExponentialMovingAverage`, the averages; or
+                "torch-effdet" for the state dict of PyTorch effdet's `tf_efficientdet`
+                model of this size, which has the averages.
 
         Raises:
             ValueError: If the format is unknown, the path does not fit it, or
-                the older tool has no such network.
+                the older tool does not support the network.
 
         Example:
             >>> import tempfile
@@ -399,28 +405,31 @@ class ModelWeights:
     ) -> str:
         """Pushes the model to the Hugging Face Hub, with a model card.
 
-        Its archive (`best.keras`), a description (`archive.json`) and a card
-        (`README.md`) become one commit of a repository, which is made if it is not
-        there. `from_archive("hf://owner/name")` loads it again.
+        One commit writes its archive (`best.keras`), a description (`archive.json`) and
+        a model card (`README.md`) to a repository, which is created if it does not
+        exist. `from_archive("hf://owner/name")` loads the model again.
 
         Args:
             address: `hf://owner/name`.
-            license: of the weights, as the hub spells it, such as "apache-2.0"; None
-                keeps the one that the card there names, if any.
-            private: whether a new repository is private; None is the hub's default.
-            overwrite: whether a repository with another model or other files may get
-                the commit, too; files of other names stay.
-            metrics: COCO's numbers by name for the card, as `evaluate` of a
-                `Predictor` returns them.
+            license: string, the license of the weights in the hub's spelling, such as
+                "apache-2.0". None keeps the license of an existing card.
+            private: bool, whether a new repository is private. None is the hub's
+                default.
+            overwrite: bool, whether to commit also to a repository with another model
+                or other files. Files with other names are kept.
+            metrics: dict of COCO metrics by name for the card, as `Predictor.evaluate`
+                returns them.
 
         Returns:
             string, the address of the commit.
 
         Raises:
-            ValueError: If `address` is not one of a whole repository.
-            FileExistsError: If the repository has something else.
-            OSError: If this login may not do it, or the hub cannot be reached.
-            RuntimeError: If it is to be private and is there and public.
+            ValueError: If `address` is not the address of a whole repository.
+            FileExistsError: If the repository has other content, and `overwrite` is
+                False.
+            OSError: If the login does not have the permission, or the hub cannot be
+                reached.
+            RuntimeError: If `private` is True, and the repository exists and is public.
             ImportError: If the extra is not installed.
 
         Example:
@@ -453,7 +462,7 @@ class ModelWeights:
 
 
 def _check_auto(name, dataset, anchors, image_size):
-    """Whether "auto" stands where it may, and there are boxes to fit to."""
+    """Raises ValueError for a wrong `anchors`, or for "auto" without a dataset."""
     expected = "'auto' or None (numbers: `anchor_scale`, `aspect_ratios`, `num_scales`)"
     check_argument(anchors in (None, "auto"), "anchors", anchors, expected)
     if dataset is None and (image_size == "auto" or anchors == "auto"):
@@ -470,7 +479,7 @@ def _checked(class_names):
 
 
 def _segmentation_class_names(names, source, overrides):
-    """The names of the classes of pixels; sets their number in the overrides."""
+    """Returns the names of pixel classes, and sets their number in the overrides."""
     heads = overrides.get("heads", ((source and source.config) or {}).get("heads", ()))
     if "segmentation" not in heads or names is None:
         return None
@@ -480,7 +489,7 @@ def _segmentation_class_names(names, source, overrides):
 
 
 def _fitted(name, dataset, fits_anchors, overrides):
-    """The overrides of a config, with numbers in the place of "auto"."""
+    """Returns the overrides of a config, with numbers in place of "auto"."""
     from effdet_keras.data.anchor_fit import fitted_anchors, fitted_image_size
 
     overrides = dict(overrides)

@@ -51,7 +51,10 @@ def strided(shape, stride, filters):
 
 
 def conv_initializer():
-    """Returns EfficientNet's normal initializer, std `sqrt(2 / (kh * kw * filters))`."""
+    """Returns EfficientNet's initializer, with std `sqrt(2 / (kh * kw * filters))`.
+
+    Its values are normally distributed.
+    """
     return keras.initializers.VarianceScaling(2.0, "fan_out", "untruncated_normal")
 
 
