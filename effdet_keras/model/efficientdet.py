@@ -406,7 +406,7 @@ class EfficientDet(
             close_after_fit(callbacks),
         ):
             batches = data.x
-            if data.dataset is None:  # the pixels do not come from our image reader
+            if data.dataset is None:  # the user's own batches or arrays
                 batches = inputs.with_checked_pixels(batches, self._error_context)
             validation_batches = data.validation_data
             if not isinstance(validation_data, DetectionDataset):

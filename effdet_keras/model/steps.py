@@ -176,9 +176,11 @@ class ModelSteps:
     def position_to_resume(self, initial_epoch: int | None) -> TrainingPosition | None:
         """Returns the checkpoint's position, if the new training continues from it.
 
-        It is None, with a warning if `initial_epoch` is None, if the optimizer has not
-        done the steps of the checkpoint. `fit` forgets the position when it begins to
-        train, but keeps it when it rejects its data.
+        It is None if no checkpoint is to be resumed, or if `initial_epoch` is another
+        epoch than the checkpoint's. It is also None, with a warning if `initial_epoch`
+        is None, if the optimizer has not done the steps of the checkpoint. `fit`
+        forgets the position when it begins to train, but keeps it when it rejects its
+        data.
         """
         position = self._resume_position
         if position is None or self.settings is None:

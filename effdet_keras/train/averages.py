@@ -112,7 +112,7 @@ class WeightAverages:
     def state(self):
         """The state of the exchange, which can be set again.
 
-        It does not contain the values of the averages.
+        It does not contain the values of `variables`.
         """
         return self._is_swapped, self._given, self._before
 

@@ -35,7 +35,7 @@ from effdet_keras.train.optimizers import steps_done
 
 
 def require_single_process(what: str) -> None:
-    """Raises ValueError if several processes run, which would not share the work."""
+    """Raises ValueError if several processes run: all would do the same, and wait."""
     if current_processes().count > 1:
         raise InvalidValueError(
             f"{what} does not divide its work among several processes. For losses and "

@@ -132,11 +132,12 @@ class Recipe(RecipeFields):
             the optimizer's decoupled decay, also of kernels only, and nothing is added
             to the loss. "auto" is 4e-5, for "adamw" and "muon" 0.004, and for a Keras
             optimizer with its own `weight_decay` it adds no decay.
-        clip_norm: float or None. "auto" is 10. Each gradient is clipped to this norm,
-            then all of them by their global norm. "tfod" only clips by global norm.
+        clip_norm: float or None. "auto" is 10, and None for "tfod". Each gradient is
+            clipped to this norm, then all of them by their global norm. With "tfod",
+            they are only clipped by their global norm.
         ema_decay: float below 1, the decay of the moving averages (EMA) of the weights,
-            or None for no averages. "auto" is 0.9998. The trained model detects with
-            the averages, see `fit`.
+            or None for no averages. "auto" is 0.9998, and None for "tfod". The trained
+            model detects with the averages, see `fit`.
         learning_rate_multipliers: dict of regular expressions to factors above 0, such
             as `{"^efficientnet": 0.02}`, or None. The first expression that is found in
             the `path` of a variable gives the factor on its learning rate, and so on

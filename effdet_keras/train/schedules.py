@@ -204,7 +204,7 @@ def choice(argument, value, known, *, otherwise):
         otherwise: string, what else the argument may be, for messages.
 
     Raises:
-        ValueError, TypeError: If the name or a setting is unknown, or a value is wrong.
+        ValueError: If the name or a setting is unknown, or a value is wrong.
     """
     settings = dict(value) if isinstance(value, dict) else {"name": value}
     name = str(settings.pop("name", "")).lower()
