@@ -146,7 +146,7 @@ class PredictionHead(ConfiguredLayer):
         return ops.cast(x, "float32")
 
     def features(self, inputs, training=False):
-        """Returns the inputs of the last convolution: a list of `[B, H_l, W_l, C]`."""
+        """Returns the last convolution's inputs: list of `[B, H_l, W_l, filters]`."""
         return [
             self._level(x, index, training=training) for index, x in enumerate(inputs)
         ]

@@ -66,7 +66,7 @@ class BatchNormOptions(_Options):
 
 @dataclasses.dataclass(frozen=True)
 class PyramidOptions(_Options):
-    """Options of the nodes of a `BiFPN`, from fields of `EfficientDetConfig`."""
+    """Options of `BiFPN` nodes: `fpn_...` and other fields of `EfficientDetConfig`."""
 
     graph: str = "bifpn"
     weight_method: str = "fastattn"

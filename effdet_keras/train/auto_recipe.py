@@ -30,8 +30,8 @@ _FULL_RATE = 3_000  # steps: longer trainings have a lower learning rate
 # The kinds of loaded weights, see `EfficientDet.pretrained`.
 _BACKBONE, _DETECTOR = "backbone", "detector"
 _OTHER_CLASSES = "detector of other classes"
-# A pretrained backbone has a lower learning rate than new layers. Its first blocks and
-# the statistics of its batch norms are frozen. Otherwise it forgets what it learned.
+# A pretrained backbone that trains has a lower learning rate than new layers. Its first
+# blocks and its batch norms' statistics are frozen. Otherwise it forgets what it knew.
 _SLOW_BACKBONE = {"^efficientnet": 0.2}
 
 

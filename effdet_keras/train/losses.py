@@ -167,8 +167,8 @@ def iou_loss(target_boxes: Any, boxes: Any, *, iou_loss_type: str) -> Any:
         Float32 tensor `[...]`.
     """
     boxes, target_boxes = as_tensor(boxes), as_tensor(target_boxes)
-    # `boxes` is the first argument: if a box equals its target, TensorFlow takes the
-    # gradient with respect to the first argument, as in the reference.
+    # `boxes` is the first argument, as in the reference: if a box equals its target,
+    # TensorFlow's gradients of minimum and maximum go to the first argument.
     metric = _IOU_METRICS[iou_loss_type](boxes, target_boxes)
     return ops.where(box_ops.area(target_boxes) > 0.0, 1.0 - metric, 0.0)
 
