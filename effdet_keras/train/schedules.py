@@ -271,9 +271,13 @@ def schedule_choice(schedule):
 
 
 def is_fitted(schedule):
-    """Returns whether a schedule by name or dict depends on the training's length."""
+    """Returns whether a schedule by name or dict depends on the training's length.
+
+    "stepwise" always does: its `drop_epochs` need the number of steps per epoch.
+    """
     name, settings = schedule_choice(schedule)
-    return name in _FITTED and not {"total_steps", "warmup_steps"} <= set(settings)
+    is_in_steps = {"total_steps", "warmup_steps"} <= set(settings)
+    return name == "stepwise" or (name in _FITTED and not is_in_steps)
 
 
 def with_short_warmup(schedule, steps_per_epoch, steps):

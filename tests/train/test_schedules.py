@@ -229,6 +229,8 @@ EXPONENTIAL = keras.optimizers.schedules.ExponentialDecay(0.1, 5, 0.5)
         (None, "constant", True),  # scaled to the batch
         ("adam", None, True),
         ("adam", "stepwise", True),
+        ("adam", {"name": "stepwise", "total_steps": 90, "warmup_steps": 1}, True),
+        ("adam", {"name": "cosine", "total_steps": 90, "warmup_steps": 1}, False),
         ("adam", "constant", False),
         ("adam", {"name": "exponential", "decay_steps": 5, "decay_rate": 0.5}, False),
         (keras.optimizers.Adam(), None, False),
