@@ -1,4 +1,4 @@
-"""Images of any size and kind to `Detections`, the same way for every detector."""
+"""Detects objects in images of any size and type, with any detector."""
 
 from __future__ import annotations
 
@@ -36,11 +36,11 @@ from effdet_keras.letterbox import (
 )
 from effdet_keras.network.config import EfficientDetConfig
 
-# What `detect` takes: the path or the array of an image, or a list of these; the path
+# The input of `detect`: the path or the array of an image, or a list of these; the path
 # of a folder of images; or the array of a batch.
 Image: TypeAlias = str | os.PathLike[str] | ArrayLike
 Images: TypeAlias = Image | Sequence[Image]
-# What tiles, views and frames are given to, such as a model's `detect`.
+# A function that detects in tiles, views or frames, such as a model's `detect`.
 DetectFunction: TypeAlias = Callable[[list[np.ndarray]], list[Detections]]
 
 
@@ -54,11 +54,31 @@ def detect(
     calibrated=False,
     classes=None,
 ):
-    """Finds objects in images: letterbox, network, boxes back to the image.
+    """Detects objects in images, and returns boxes in pixels of the original images.
 
-    The detector is anything with `config`, `class_names`, `category_ids`,
-    `seg_class_names` where there is a segmentation head, and `predict_on_batch`, from
-    float32 `[B, H, W, 3]`, letterboxed pixels 0-255, to the dict of `Postprocess`.
+    Images are letterboxed to the network's input. The detector is any object with
+    `config`, `class_names`, `category_ids`, `seg_class_names` if there is a
+    segmentation head, and `predict_on_batch`. That method takes letterboxed images,
+    float32 `[B, H, W, 3]`, pixels 0-255, and returns the dict of `Postprocess`.
+
+    Args:
+        detector: the detector.
+        images: path or array of an image, list of these, path of a folder of images, or
+            array `[B, H, W, 3]` of a batch.
+        score_threshold: float, 0 to 1, the lowest score to keep; or "best" for the
+            thresholds that are stored with the model.
+        batch_size: int, images per batch.
+        verbose: bool, whether to show progress; "auto" shows it if there are several
+            batches.
+        calibrated: bool, whether to return scores after the model's temperature.
+        classes: names or labels to keep, or `None` for all.
+
+    Returns:
+        `Detections` for a single image, else a list of `Detections`.
+
+    Raises:
+        ValueError, TypeError: If an argument or an image is wrong, or the model has no
+            thresholds or temperature that are asked for.
     """
     rule = ScoreRule(detector, score_threshold, calibrated, classes)
     check_batch_size(batch_size)
@@ -67,7 +87,7 @@ def detect(
     shows_progress = num_batches > 1 if verbose == "auto" else bool(verbose)
     progress = Progress(len(sources), "images")
     detections = []
-    # A last batch of another size would be compiled again.
+    # The last batch is padded, because another batch size would be compiled again.
     rows = batch_size if num_batches > 1 else len(sources)
     prepare = functools.partial(preprocess_image, detector.config, rule=rule)
     items = prefetch_map(prepare, sources, batch_size)
@@ -79,7 +99,7 @@ def detect(
 
 
 def prefetch_map(function: Callable, values: Iterable, count: int) -> Iterator:
-    """`function` of each value, in order; threads do `count` more while one is used."""
+    """Yields `function(value)` in order; threads compute `count` results ahead."""
     with concurrent.futures.ThreadPoolExecutor(os.cpu_count()) as threads:
         futures = (threads.submit(function, value) for value in values)
         waiting = collections.deque(itertools.islice(futures, count))
@@ -89,12 +109,12 @@ def prefetch_map(function: Callable, values: Iterable, count: int) -> Iterator:
 
 
 def check_batch_size(batch_size):
-    """Raises ValueError where it is no whole number above 0."""
+    """Raises ValueError if `batch_size` is not a whole number above 0."""
     check_whole_number("batch_size", batch_size, "[1, inf)")
 
 
 def image_sources(images):
-    """The images as a list of paths and arrays, and whether it was just one."""
+    """Returns a list of paths and arrays, and whether `images` is a single image."""
     if isinstance(images, (str, os.PathLike)):
         path = path_of(images)
         return (list_images(path), False) if path.is_dir() else ([path], True)
@@ -105,12 +125,12 @@ def image_sources(images):
 
 
 class PreprocessedImage(NamedTuple):
-    """One image as the network's input, and the way back to it."""
+    """A letterboxed image, with the values that map boxes back to the original."""
 
     pixels: np.ndarray  # float32 [H, W, 3], letterboxed
     scale: Any  # as `letterbox` returns it
-    size: tuple[int, int]  # height and width of the image, in its pixels
-    image: Any  # what `Detections.image` becomes
+    size: tuple[int, int]  # height and width of the original image, in pixels
+    image: Any  # the value of `Detections.image`
     rule: ScoreRule
 
 
@@ -126,7 +146,7 @@ def preprocess_image(
 def detect_preprocessed(
     detector: Any, items: Sequence[PreprocessedImage], rows: int
 ) -> list[Detections]:
-    """Detects in images, filled up to a batch of `rows`."""
+    """Detects in preprocessed images, padded to a batch of `rows` images."""
     config = detector.config
     inputs = np.zeros((rows, *config.image_size, 3), "float32")
     sizes = np.tile(np.float32(config.image_size), (rows, 1))
@@ -142,22 +162,22 @@ def detect_preprocessed(
 
 
 def letterboxed(config: EfficientDetConfig, source: Image) -> tuple[np.ndarray, Any]:
-    """One image as the network's input, and its scale."""
+    """Returns an image letterboxed to the network's input, and its scale."""
     return letterbox_array(
         load_rgb(source), config.image_size, config.padding_rgb, config.resize_method
     )
 
 
 def detect_batch(detector, images, content_sizes):
-    """What a detector finds in letterboxed images, and not beside their content."""
+    """Runs a detector on letterboxed images, whose content has `content_sizes`."""
     postprocess = getattr(detector, "postprocess", None)
-    if getattr(postprocess, "drop_empty", False):  # the only one that asks for it
+    if getattr(postprocess, "drop_empty", False):  # only `drop_empty` needs the sizes
         return detector.predict_on_batch(images, content_sizes)
     return detector.predict_on_batch(images)
 
 
 def _detections_of(detector, row, item):
-    """One row of a batch's outputs as `Detections`, in pixels of its image."""
+    """Returns one row of a batch's outputs as `Detections`, in pixels of its image."""
     segmentation = {}
     if "class_map" in row:
         segmentation["class_map"] = class_map_in_image(row["class_map"], item.size)
@@ -177,7 +197,15 @@ def _detections_of(detector, row, item):
 
 
 def load_rgb(source, what="an image"):
-    """One image as an array `[H, W, 3]`; ValueError where it cannot be pixels 0-255."""
+    """Returns an image as an array `[H, W, 3]`.
+
+    A grayscale image is repeated in three channels. An alpha channel is left out.
+
+    Raises:
+        ValueError: If the shape is not that of an image, or the values cannot be pixels
+            0-255.
+        TypeError: If `source` is neither a path nor an array of numbers.
+    """
     if isinstance(source, (str, os.PathLike)):
         return read_image(source)
     array = _as_array(source)
@@ -193,7 +221,7 @@ def load_rgb(source, what="an image"):
 
 
 def _as_array(image):
-    # A tensor of the backend cannot be, where Keras was never imported.
+    # There can be no tensor of the backend if Keras was never imported.
     is_tensor = sys.modules.get("keras") is not None and ops.is_tensor(image)
     array = ops.convert_to_numpy(image) if is_tensor else np.asarray(image)
     rule = "An image must be a path, or an array of pixels 0-255"
@@ -202,12 +230,12 @@ def _as_array(image):
     return array
 
 
-# --- Which detections are shown, and with which scores: thresholds and temperature.
+# --- Thresholds and temperature: which detections are returned, with which scores.
 
-# The lowest score to keep, or "best" for the thresholds that are kept with the model.
+# The lowest score to keep, or "best" for the thresholds that are stored with the model.
 ScoreThreshold: TypeAlias = float | Literal["best"]
 
-_MARGIN = 1e-6  # of a score: an inverse temperature gives it back all but exactly
+_MARGIN = 1e-6  # of a score, for the rounding error of the inverse temperature
 _CURE = (
     "`effdet-keras eval MODEL DATA --store-thresholds` stores them in a `.keras` file; "
     "in Python set `model.score_settings = evaluation.score_settings(model.class_names)"
@@ -216,10 +244,12 @@ _CURE = (
 
 
 class ScoreRule:
-    """What `score_threshold`, `calibrated` and `classes` of `detect` mean.
+    """Implements `score_threshold`, `calibrated` and `classes` of `detect`.
 
-    A number is compared with the scores that are returned, "best" with those of the
-    model, of which no `calibrated` one below `lowest` is kept.
+    A number as `score_threshold` is compared with the returned scores, which are
+    calibrated with `calibrated=True`. The thresholds of "best" are compared with the
+    model's own scores. No detection whose score from the model is below `lowest` is
+    kept, with or without `calibrated`.
     """
 
     def __init__(
@@ -258,7 +288,7 @@ class ScoreRule:
     def apply(
         self, scores: np.ndarray, labels: np.ndarray
     ) -> tuple[np.ndarray, np.ndarray]:
-        """Bools: which of the detections are kept; and the scores to be shown."""
+        """Returns bools `[n]` of the detections to keep, and the scores to return."""
         shown = np.asarray(scores, "float32")
         if self._temperature is not None:
             shown = apply_temperature(shown, self._temperature).astype("float32")
@@ -271,7 +301,7 @@ class ScoreRule:
         return is_kept, shown
 
     def applied_to(self, detections: Detections) -> Detections:
-        """The detections that are kept, with the scores to be shown."""
+        """Returns the detections to keep, with the scores to return."""
         kept, shown = self.apply(detections.scores, detections.labels)
         return dataclasses.replace(detections, scores=shown)[kept]
 
@@ -285,18 +315,18 @@ def _temperature(settings: ScoreSettings | None):
     return settings.temperature
 
 
-_REDRAWN = 0.2  # seconds between two states of the line
+_REDRAWN = 0.2  # the least seconds between two updates of the line
 
 
 class Progress:
-    """Shows the progress of work on a known number of things, on standard output."""
+    """Shows progress on standard output, if the number of items is known."""
 
     def __init__(self, total, unit):
         self._total, self._unit = total, unit
         self._start = self._shown = time.monotonic()
 
     def update(self, done):
-        """Writes the line, unless it was written just before, and work goes on."""
+        """Updates the line, unless it was updated just before and work is not done."""
         now, is_end = time.monotonic(), done >= self._total
         is_terminal = sys.stdout.isatty()
         if not is_end and (not is_terminal or now - self._shown < _REDRAWN):

@@ -1,4 +1,4 @@
-"""What was found in one image, in its own pixels."""
+"""`Detections`: the objects found in one image, in pixels of that image."""
 
 from __future__ import annotations
 
@@ -24,36 +24,40 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 
-_NOTEBOOK_SIDE = 400  # pixels: in a notebook smaller images are shown enlarged
-_SHOWN = 20  # objects that the text lists
+_NOTEBOOK_SIDE = 400  # pixels: a notebook shows smaller images enlarged
+_SHOWN = 20  # the most objects that the text lists
 _ARRAYS = ("boxes", "scores", "labels")
 
 
 @dataclasses.dataclass(frozen=True, eq=False, repr=False)
 class Detections:
-    """The objects found in one image, best first.
+    """The objects found in one image, in descending order of their scores.
 
-    Plain NumPy arrays, with names and the image where they are known. Indexing with a
-    number, a slice, a list or a mask gives `Detections` again; so does iterating.
+    The fields are NumPy arrays, with class names and the image if they are known.
+    Indexing with an integer, a slice, a list or a mask returns `Detections` again.
+    Iterating yields one `Detections` per object.
 
     Args:
         boxes: float array `[n, 4]`, `yxyx` in pixels of the original image.
         scores: float array `[n]`, 0 to 1.
         labels: int array `[n]`, `0 .. C-1`.
-        class_names: names by label, or `None`.
-        category_ids: ids of the annotation files, one per label, or `None`, and
-            then label `i` has the id `i + 1`.
-        image: uint8 array `[H, W, 3]`, or the path of an image that is read
-            when it is drawn, or `None`.
-        image_id: int, for COCO records, or `None`; of the frame of a video its number.
+        class_names: class names in the order of the labels, or `None`.
+        category_ids: category ids of the annotation files, one per label. With `None`,
+            label `i` has the id `i + 1`.
+        image: uint8 array `[H, W, 3]`; or the path of an image file, which is read
+            when the image is needed; or `None`.
+        image_id: int, for COCO records, or `None`. For a frame of a video it is the
+            number of the frame.
         class_map: uint8 array `[H, W]`, the class of each pixel of the original image,
-            where the model has a segmentation head; else `None`.
-        seg_class_names: names of the classes of pixels, or `None`.
-        track_ids: int array `[n]`, the number of each object in a video, from 1, and -1
-            for one that was seen once so far; `None` where objects are not followed.
+            if the model has a segmentation head; else `None`.
+        seg_class_names: names of the segmentation classes, or `None`.
+        track_ids: int array `[n]`, the number of each object in a video, from 1. An
+            object that has been seen only once so far has -1. `None` if objects are
+            not tracked.
 
     Raises:
-        ValueError: If the shapes do not fit together, or a label has no name.
+        ValueError: If the lengths differ, or a label has no class name or no category
+            id.
 
     Example:
         >>> found = Detections(
@@ -121,7 +125,7 @@ class Detections:
 
     @property
     def names(self) -> tuple[str, ...]:
-        """The class name of each object, or its label as text where there are none."""
+        """The class name of each object, or its label as text without class names."""
         if self.class_names is None:
             return tuple(str(label) for label in self.labels.tolist())
         return tuple(self.class_names[label] for label in self.labels.tolist())
@@ -136,8 +140,9 @@ class Detections:
             classes: names or labels to keep, or `None` for all.
 
         Raises:
-            ValueError, TypeError: If one of `classes` is not among the class names, or
-                they are one text.
+            ValueError: If `score` is not between 0 and 1, or one of `classes` is not
+                among the class names.
+            TypeError: If `classes` is a single string.
         """
         check_number("score", score, "[0, 1]")
         keep = self.scores >= score
@@ -146,12 +151,15 @@ class Detections:
         return self[keep]
 
     def draw(self, *, min_side: int | None = None) -> np.ndarray:
-        """Draws the objects on a copy of the image, over the colors of a class map.
+        """Draws the objects, and the class map if there is one, on a copy of the image.
 
         Args:
-            min_side: int or `None`. An image whose longer side is below it is
-                enlarged first, 2, 3, ... times, so that class names have room. With
-                `None` the result has the size of the image: uint8 `[H, W, 3]`.
+            min_side: int, pixels, or `None`. An image whose longer side is shorter is
+                first enlarged 2, 3, ... times, so that class names have room. With
+                `None` the result has the size of the image.
+
+        Returns:
+            uint8 array `[H, W, 3]`.
 
         Raises:
             ValueError: If there is no image.
@@ -164,8 +172,9 @@ class Detections:
         if self.track_ids is None:
             arrays = self.boxes, self.labels, self.scores
             return draw_boxes(image, *arrays, self.class_names, min_side=min_side)
-        # Each object has a color of its own, and its number in the place of a score.
-        # Numbers are labels; those of the classes of other objects are behind them.
+        # Each tracked object has its own color, and shows its track id instead of a
+        # score. Track ids are used as labels. Objects without a track id get the labels
+        # after the last track id, one per class.
         behind = int(self.track_ids.max(initial=0)) + 1
         is_known = self.track_ids >= 0
         labels = np.where(is_known, self.track_ids, behind + self.labels)
@@ -175,10 +184,12 @@ class Detections:
         return draw_boxes(image, self.boxes, labels, None, words, min_side=min_side)
 
     def crops(self) -> list[np.ndarray]:
-        """Returns each object's part of the image, uint8 `[h, w, 3]`.
+        """Crops each object out of the image.
 
-        It is the box, widened to whole pixels; of a box without area in the image, an
-        array without pixels.
+        Returns:
+            List of uint8 arrays `[h, w, 3]`. Each is the box, enlarged to whole pixels
+            and clipped to the image. A box without area in the image gives an array
+            without pixels.
 
         Raises:
             ValueError: If there is no image.
@@ -190,7 +201,7 @@ class Detections:
         return [image[y0:y1, x0:x1] for (y0, x0), (y1, x1) in zip(low, high)]
 
     def load_image(self) -> np.ndarray:
-        """Returns the image, uint8 `[H, W, 3]`, read from its file if it is a path.
+        """Returns the image, uint8 `[H, W, 3]`, and reads it if `image` is a path.
 
         Raises:
             ValueError: If there is no image.
@@ -205,7 +216,10 @@ class Detections:
         """Shows the image with matplotlib, in a notebook or a window.
 
         Args:
-            axes: matplotlib axes to draw into; `None` makes a new figure.
+            axes: matplotlib axes to draw into; `None` creates a new figure.
+
+        Returns:
+            The axes.
 
         Raises:
             ImportError: If matplotlib is not installed.
@@ -223,9 +237,15 @@ class Detections:
         return axes
 
     def save(self, path: str | os.PathLike[str]) -> str:
-        """Writes the image with its boxes to a file, whole or not at all.
+        """Writes the image with its boxes to a file.
 
-        Its path is returned; its ending chooses the format, such as `.jpg`.
+        An interrupted call leaves no incomplete file at `path`.
+
+        Args:
+            path: path of the file. Its ending determines the format, such as `.jpg`.
+
+        Returns:
+            The path, a string.
 
         Raises:
             ValueError: If there is no image, Pillow does not know the ending, or
@@ -242,10 +262,10 @@ class Detections:
     def to_coco(self) -> list[dict[str, Any]]:
         """Returns the objects as records of a COCO results file.
 
-        They are dicts of `image_id`, `category_id`, `bbox` (`xywh` in pixels) and
-        `score`, plain Python numbers, and `track_id` of objects that are followed in a
-        video. Without `category_ids` the id is the label plus
-        1, as in a dataset without ids of its own.
+        Each record is a dict of `image_id`, `category_id`, `bbox` (`xywh` in pixels of
+        the image) and `score`, all plain Python numbers. If objects are tracked in a
+        video, it also has `track_id`. Without `category_ids` the category id is the
+        label plus 1, as in a dataset that does not define ids.
 
         Raises:
             ValueError: If `image_id` is not set.
@@ -266,14 +286,21 @@ class Detections:
         return records
 
     def to_supervision(self) -> dict[str, Any]:
-        """Returns the arguments of `supervision.Detections`, as in
+        """Returns the arguments of `supervision.Detections`.
+
+        They are used like this:
 
             supervision.Detections(**detections.to_supervision())
 
         Returns:
-            Dict of `xyxy` float32 `[n, 4]`, `confidence` float32 `[n]`,
-            `class_id` int `[n]` and `data` with `class_name` `[n]`; and `tracker_id`
-            int `[n]` of objects that are followed in a video.
+            Dict of `xyxy` float32 `[n, 4]` in pixels of the image, `confidence` float32
+            `[n]`, `class_id` int64 `[n]` and `data`, a dict with `class_name` `[n]`. If
+            objects are tracked in a video, the dict also has `tracker_id` int64 `[n]`.
+
+        Example:
+            >>> found = Detections([[10, 20, 60, 50]], [0.5], [1])
+            >>> found.to_supervision()["xyxy"].tolist()
+            [[20.0, 10.0, 50.0, 60.0]]
         """
         tracks = {} if self.track_ids is None else {"tracker_id": self.track_ids.copy()}
         return {
@@ -306,10 +333,12 @@ class Detections:
         return printable("\n".join(lines))
 
     def pixel_shares(self) -> dict[str, float]:
-        """Returns what share of the pixels each class of the class map has.
+        """Returns the share of pixels of each class in the class map.
 
-        It is a dict from the name of a class, or "class 3" where there are no names, to
-        a float; the largest first, without classes of no pixel.
+        Returns:
+            Dict from the name of a segmentation class, or "class 3" if there are no
+            names, to a float, 0 to 1. The largest share comes first. Classes without
+            any pixel are left out.
 
         Raises:
             ValueError: If there is no class map.
@@ -331,7 +360,7 @@ class Detections:
         }
 
     def _repr_png_(self) -> bytes | None:
-        """The image for a notebook, which shows the text where there is none."""
+        """Returns a PNG for notebooks; None without image: they show the text then."""
         if self.image is None:
             return None
         buffer = io.BytesIO()
@@ -342,9 +371,13 @@ class Detections:
 def labels_of_classes(
     classes: Sequence[str | int], class_names: Sequence[str] | None
 ) -> list[int]:
-    """The labels of classes by name or label; ValueError for an unknown one.
+    """Returns the labels of classes that are given by name or by label.
 
-    Without class names the names are the labels as text, as in `Detections.names`.
+    Without class names, the names are the labels as text, as in `Detections.names`.
+
+    Raises:
+        ValueError: If a class is unknown.
+        TypeError: If `classes` is a single string.
     """
     rule = "`classes` must be a sequence of names or labels"
     require(not isinstance(classes, str), rule, InvalidTypeError, classes=classes)

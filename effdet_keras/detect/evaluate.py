@@ -1,5 +1,7 @@
-"""A detector on a whole dataset, the same way for every detector: COCO's numbers, an
-`ImageResult` per image, losses."""
+"""Runs any detector on a whole dataset: COCO metrics, `ImageResult`s, losses.
+
+Every detector is evaluated in the same way.
+"""
 
 from __future__ import annotations
 
@@ -29,7 +31,7 @@ from effdet_keras.evaluate.mean_iou import MeanIoU
 from effdet_keras.labels import BACKGROUND, IGNORED_PIXEL, extend_category_ids
 from effdet_keras.letterbox import boxes_in_image, class_map_in_image
 
-_SAMPLE = 64  # images of a training, to see whether it learned its own
+_SAMPLE = 64  # training images on which AP50 shows whether training fits its own data
 
 
 def evaluate(
@@ -41,10 +43,26 @@ def evaluate(
     verbose: bool = True,
     losses: bool = False,
 ) -> dict[str, float]:
-    """Detects in every image, and compares with its annotations: `Predictor.evaluate`.
+    """Evaluates a detector on a dataset; `Predictor.evaluate` calls this function.
 
-    `metric` is a `COCOMetric` to compare with, made once for many evaluations, or of a
-    COCO json file whose image ids your own batches carry; None makes one.
+    Args:
+        detector: `EfficientDet`, or `Predictor` of any file.
+        data: `effdet_keras.data.DetectionDataset`, or batches of `(images,
+            ground_truth)` as `fit` takes them.
+        metric: `COCOMetric` with the ground truth. Pass one to reuse it for several
+            evaluations, or to compare with a COCO json file whose image ids are in your
+            own batches. None creates one from the data.
+        batch_size: int, images per batch, if `data` is not batched.
+        verbose: bool, whether to print progress and results.
+        losses: bool, whether to compute losses in the same forward pass.
+
+    Returns:
+        Dict of floats by name: COCO metrics with a detection head; `mIoU` and
+        `IoU/<class>` if there are masks and a segmentation head; and losses.
+
+    Raises:
+        ValueError, TypeError: If the classes of detector and dataset differ, or the
+            data cannot be evaluated.
     """
     found = detect_dataset(
         detector, data, batch_size=batch_size, verbose=verbose, losses=losses
@@ -66,7 +84,7 @@ def evaluate(
 
 
 def diagnose_low_ap(detector, results, ap50, num_classes, training_data, batch_size):
-    """`diagnose` of an AP50; of a low one with some of the images of the training."""
+    """Calls `diagnose`; if AP50 is low, measures AP50 on some training images first."""
     train_ap50, names = UNMEASURED, detector.class_names
     if training_data is not None and is_low(ap50):
         places = spread(range(len(training_data)), _SAMPLE)
@@ -79,14 +97,14 @@ def diagnose_low_ap(detector, results, ap50, num_classes, training_data, batch_s
 
 
 def in_one_line(numbers: Mapping[str, float], digits: int) -> str:
-    """Losses, or the numbers of `MeanIoU`: the first of them, then its parts."""
+    """Formats losses or `MeanIoU` metrics in one line: the total, then its parts."""
     named = ((k.removeprefix("IoU/"), value) for k, value in numbers.items())
     total, *parts = (f"{name} {value:.{digits}f}" for name, value in named)
     return f"{total}: {', '.join(parts)}"
 
 
 def check_evaluation_data(detector, data, batch_size):
-    """Raises the error that `evaluate` would raise, as far as the first batch shows."""
+    """Raises the errors of `evaluate` that the dataset or its first batch reveals."""
     if isinstance(data, DetectionDataset):
         category_ids_in_dataset(detector, data)
     else:
@@ -96,17 +114,20 @@ def check_evaluation_data(detector, data, batch_size):
 def image_results(
     detector: Any, data: Any, *, batch_size: int = 8, verbose: bool = True
 ) -> list[ImageResult]:
-    """Detects in every image of a dataset, and puts its ground truth beside it.
+    """Detects in every image of a dataset, and returns detections with ground truth.
 
-    The detections are those that `COCOEvaluation` and `Predictor.evaluate` count.
-    Labels are those of the dataset; detections of other classes are left out.
+    The detections are the ones that `COCOEvaluation` and `Predictor.evaluate` count.
+    Labels are those of the dataset. Detections of other classes are left out.
 
     Args:
         detector: `EfficientDet`, or `Predictor` of any file.
         data: `effdet_keras.data.DetectionDataset`, or your own batches, as
-            `COCOEvaluation` takes them; the results are in its order.
-        batch_size: int, images at once, where `data` has no batches of its own.
+            `COCOEvaluation` takes them.
+        batch_size: int, images per batch, if `data` is not batched.
         verbose: bool, whether to show progress.
+
+    Returns:
+        List of `ImageResult`, one per image, in the order of `data`.
 
     Raises:
         ValueError, TypeError: If the classes of detector and dataset differ, or the
@@ -135,7 +156,10 @@ def analyzed_images(
     verbose: bool = True,
     losses: bool = False,
 ) -> tuple[list[ImageResult], DatasetDetections]:
-    """`image_results`, and the losses and class maps of the same forward pass."""
+    """Returns `image_results` and the `DatasetDetections` of the same forward pass.
+
+    The latter also holds the losses, and the mean IoU of the class maps.
+    """
     found = detect_dataset(
         detector, data, batch_size=batch_size, verbose=verbose, losses=losses
     )
@@ -146,23 +170,27 @@ def analyzed_images(
     return results_of_coco(found.ground_truth(), records), found
 
 
-# --- Detections in every image: what each evaluation begins with.
+# --- Detections in every image, the first step of each evaluation.
 
 
 @dataclasses.dataclass(frozen=True)
 class DatasetDetections:
-    """What was found in the images of a dataset, and what is true of them."""
+    """The detections in the images of a dataset, and the dataset's ground truth."""
 
-    # Of each image `(image_id, boxes, scores, category_ids)`: boxes `[n, 4]` are `yxyx`
-    # in pixels of the image, the category ids those of the dataset's annotations.
+    # A tuple per image, `(image_id, boxes, scores, category_ids)`: boxes `[n, 4]` are
+    # `yxyx` in pixels of the image; category ids are those of the annotations.
     images: list
-    ground_truth: Callable[[], dict]  # makes the dataset's COCO dict
-    losses: dict[str, float]  # empty where they are not wanted
+    ground_truth: Callable[[], dict]  # returns the dataset as a COCO dict
+    losses: dict[str, float]  # empty unless they were requested
     segmentation: dict[str, float]  # as `MeanIoU.result`; empty without masks
 
 
 def detect_dataset(detector, data, *, batch_size, verbose, losses=False):
-    """Of several processes each detects in its share; all get all detections."""
+    """Detects in every image of a dataset, and returns `DatasetDetections`.
+
+    If there are several processes, each detects in its share of the batches, and all
+    of them receive all detections.
+    """
     batch_losses = BatchLosses(detector) if losses else None
     processes = current_processes()
     share = processes.index, processes.count
@@ -173,7 +201,8 @@ def detect_dataset(detector, data, *, batch_size, verbose, losses=False):
         batches = iter(source)
     else:
         source = BatchesToEvaluate(detector, data, batch_size)
-        # All are drawn: nobody knows how, and each tells of its ground truth.
+        # Every process reads all batches, because each batch brings its ground truth,
+        # and the package cannot know how to skip one. Each detects in its share only.
         batches = itertools.islice(source, share[0], None, share[1])
         category_ids = np.array(source.category_ids)
     names = seg_names_of(detector, source.seg_class_names)
@@ -197,7 +226,7 @@ def detect_dataset(detector, data, *, batch_size, verbose, losses=False):
 
 
 def _count_pixels(metric, class_maps, batch):
-    """Compares the class maps of images, `[B, H, W]` of the input, with their masks."""
+    """Compares class maps `[B, H, W]`, in pixels of the input, with the masks."""
     for row, mask in enumerate(batch.masks):
         if batch.image_scales[row] > 0:  # else it could not be read
             found = class_maps[row]
@@ -207,19 +236,23 @@ def _count_pixels(metric, class_maps, batch):
 
 
 def _in_turn(parts):
-    """The items of the shares of processes, in the order of one process."""
+    """Merges the items of all processes into the order of a single process."""
     turns = itertools.chain.from_iterable(itertools.zip_longest(*parts))
     return [item for item in turns if item is not None]
 
 
 def category_ids_in_dataset(detector, dataset):
-    """The ids in a dataset's annotations of a detector's labels, ints `[C]`."""
+    """Returns the dataset's category id of each label of a detector, ints `[C]`.
+
+    Raises:
+        ValueError: If the labels of detector and dataset mean different classes.
+    """
     names, ids = detector.class_names, detector.category_ids
     if not detector.config.has_detection:
         return np.zeros(0, np.int64)
     id_of_name = dict(zip(dataset.class_names, dataset.category_ids))
     if names is not None and id_of_name.keys() <= set(names):
-        # The data may have some of the classes, and number them as it likes.
+        # The dataset may have only some of the classes, with any category ids.
         return np.array(extend_category_ids(names, id_of_name))
     if ids is not None:
         name_of_id = dict(zip(dataset.category_ids, dataset.class_names))
@@ -242,7 +275,7 @@ def category_ids_in_dataset(detector, dataset):
 
 
 def _detect(detector, batches, num_images, verbose, batch_losses, pixels):
-    """Yields for each batch id, boxes in pixels of the image, scores and labels."""
+    """Yields a list per batch: id, boxes in pixels of the image, scores and labels."""
     progress = keras.utils.Progbar(num_images, unit_name="image", verbose=int(verbose))
     done, rows = 0, 0
     for batch in batches:
@@ -267,15 +300,15 @@ def _detect(detector, batches, num_images, verbose, batch_losses, pixels):
 
 
 def _filled_up(values, rows):
-    """A last batch in the size of the others: another one is compiled again."""
+    """Pads the last batch to the size of the others, to avoid compiling again."""
     margins = [(0, 0)] * (values.ndim - 1)
     return np.pad(values, [(0, rows - len(values)), *margins])
 
 
 def _in_image(outputs, batch, row):
-    """Boxes in pixels of the image, scores and labels of one row."""
+    """Returns the boxes in pixels of the image, scores and labels of one row."""
     scale = batch.image_scales[row]
-    # A scale of 0 marks an image that could not be read: nothing is found in it.
+    # A scale of 0 marks an image that could not be read. It has no detections.
     count = int(outputs["num_detections"][row]) if np.all(scale > 0) else 0
     boxes, scores, labels = (
         outputs[name][row, :count] for name in ("boxes", "scores", "labels")
@@ -289,7 +322,7 @@ _FILLING = {"boxes": 0, "labels": BACKGROUND, "masks": IGNORED_PIXEL}
 
 
 class BatchLosses:
-    """Detects in batches, and keeps their losses, `of_batches`."""
+    """Detects in batches, and collects their losses in `of_batches`."""
 
     def __init__(self, detector: Any) -> None:
         self._model = getattr(detector, "detector", detector)
@@ -300,9 +333,9 @@ class BatchLosses:
         self._num_rows = 0
 
     def detect(self, images, batch):
-        """Detects in the images of a batch, and in others that fill it up."""
+        """Detects in a padded batch, and stores the losses of its real images."""
         count, rows = len(batch.images), batch.truth["labels"].shape[1]
-        # Never fewer rows than before: another shape is compiled again.
+        # The number of rows never decreases, because a new shape is compiled again.
         self._num_rows = max(self._num_rows, rows, 1)
         more = {"boxes": self._num_rows - rows, "labels": self._num_rows - rows}
         truth = {}
@@ -321,14 +354,17 @@ class BatchLosses:
 
 
 def mean_losses(of_batches: list[dict[str, float]]) -> dict[str, float]:
-    """The mean of each loss over the batches, `loss` first."""
+    """Returns the mean of each loss over the batches, `loss` first."""
     names = ["loss", *(name for name in of_batches[0] if name != "loss")]
     return {x: float(np.mean([one[x] for one in of_batches])) for x in names}
 
 
 def labels_of_detector(category_ids: np.ndarray, dataset: DetectionDataset):
-    """The detector's label of each label of a dataset, from the ids of its labels."""
-    if not len(category_ids):  # of a detector that finds no objects
+    """Returns the detector's label for each label of a dataset.
+
+    `category_ids` are the dataset's category ids of the detector's labels.
+    """
+    if not len(category_ids):  # the detector has no detection head
         return None
     label_of = {int(x): label for label, x in enumerate(category_ids)}
     missing = [x for x in dataset.category_ids if x not in label_of]

@@ -1,4 +1,4 @@
-"""The images of a dataset or of batches, with their ground truth, in NumPy."""
+"""Reads images and ground truth of a dataset or of batches, as NumPy arrays."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from effdet_keras.train.inputs import check_truth, explain_batch
 
 @dataclasses.dataclass(frozen=True)
 class EvaluationBatch:
-    """Images to detect in, and how their boxes go back to the images."""
+    """Letterboxed images, with ground truth and sizes to map boxes back to images."""
 
     images: np.ndarray  # float32 [B, H, W, 3], letterboxed pixels 0-255
     image_ids: list
@@ -28,16 +28,16 @@ class EvaluationBatch:
     # marks an image that could not be read.
     image_scales: np.ndarray
     image_sizes: list  # of (height, width), pixels of the image
-    content_sizes: np.ndarray  # float32 [B, 2], of each image inside the input
-    # What losses are taken of: `boxes` [B, M, 4] in pixels of the input, `labels`
-    # [B, M], -1 in padding rows, `masks` [B, H, W] where there are masks.
+    content_sizes: np.ndarray  # float32 [B, 2], size of each image inside the input
+    # The ground truth of the losses: `boxes` [B, M, 4] `yxyx` in pixels of the input,
+    # `labels` [B, M] with -1 in padding rows, and `masks` [B, H, W] if there are any.
     truth: dict
-    # The true class of each pixel, uint8 [h, w], of the image or of the input.
+    # The true class of each pixel, uint8 [h, w], at the size of the image or the input.
     masks: list = dataclasses.field(default_factory=list)
 
 
 class DatasetToEvaluate:
-    """Letterboxed batches of a `DetectionDataset`, read ahead by threads, in NumPy."""
+    """Reads a `DetectionDataset` in letterboxed batches; threads read ahead."""
 
     def __init__(self, config, dataset, batch_size, labels=None, share=(0, 1)):
         has_masks = config.has_segmentation and all(
@@ -46,14 +46,14 @@ class DatasetToEvaluate:
         self.seg_class_names = dataset.seg_class_names if has_masks else None
         require(len(dataset) > 0, "Evaluation needs at least one image", images=0)
         self.num_images = len(dataset)
-        self.ground_truth = dataset.to_coco  # makes a COCO dict
+        self.ground_truth = dataset.to_coco  # a method that returns a COCO dict
         self._config = config
         self._dataset = dataset
         self._batch_size = batch_size
         self._share = share  # (index, count): every `count`-th batch, from `index` on
-        # The detector's label of each label of the dataset.
+        # The detector's label for each label of the dataset.
         self._labels = np.arange(dataset.num_classes) if labels is None else labels
-        # One number of rows for all batches: another shape is compiled again.
+        # All batches have the same number of rows, because a new shape is compiled.
         counts = [np.count_nonzero(~record.is_crowd) for record in dataset.records]
         self._num_rows = max(counts)
 
@@ -96,7 +96,7 @@ class DatasetToEvaluate:
         )
 
     def _padded(self, boxes, labels, image_size):
-        """The boxes and labels of an image in rows of its input."""
+        """Returns boxes in pixels of the input and labels, padded to `_num_rows`."""
         config = self._config
         boxes, kept = boxes_in_input(
             boxes, image_size, config.image_size, config.resize_method
@@ -108,7 +108,7 @@ class DatasetToEvaluate:
         return rows, rows_labels
 
 
-# --- A user's own batches of images and ground truth, collected as they pass by.
+# --- A user's own batches of images and ground truth.
 
 _WHAT_IT_TAKES = (
     "Evaluation takes a `DetectionDataset`; or batches of `(images, ground_truth)`, as "
@@ -119,9 +119,9 @@ _GROUND_TRUTH = ("boxes", "labels", "image_id", "image_scale", "is_crowd", "mask
 
 
 class BatchesToEvaluate:
-    """A user's own batches, whose ground truth is collected as they pass by."""
+    """Reads a user's own batches, and collects their ground truth on the way."""
 
-    num_images = None  # nobody knows
+    num_images = None  # not known before the last batch
 
     def __init__(self, detector, data, batch_size):
         self._config = detector.config
@@ -165,7 +165,7 @@ class BatchesToEvaluate:
         require(self._images, "Evaluation needs at least one image", images=0)
 
     def ground_truth(self):
-        """Returns the ground truth that has passed by, as a COCO dict."""
+        """Returns the ground truth of the batches read so far, as a COCO dict."""
         names = map(str, self._class_names or self.category_ids)
         named = zip(self.category_ids, names)
         return {
@@ -175,7 +175,7 @@ class BatchesToEvaluate:
         }
 
     def _checked(self, batch):
-        """The images and the ground truth of a batch as arrays."""
+        """Checks a batch, and returns its images and ground truth as arrays."""
         is_pair = isinstance(batch, (tuple, list)) and len(batch) == 2
         require(is_pair, _WHAT_IT_TAKES, InvalidTypeError, batch=type(batch).__name__)
         images, given = np.asarray(_as_array(batch[0]), "float32"), batch[1]
@@ -192,7 +192,7 @@ class BatchesToEvaluate:
         return images, truth
 
     def _collect(self, image_ids, scales, truth):
-        """Adds the images and annotations of a batch, in pixels of the images."""
+        """Collects the images and annotations of a batch, in pixels of the images."""
         used = (truth["labels"] >= 0) & np.any(truth["boxes"] != 0, axis=-1)
         is_crowd = truth.get("is_crowd", np.zeros(used.shape, bool))
         for row, (image_id, scale) in enumerate(zip(image_ids, scales)):
@@ -211,7 +211,10 @@ class BatchesToEvaluate:
 
 
 def seg_names_of(detector, names=None):
-    """Names of a detector's classes of pixels, or None without a segmentation head."""
+    """Returns the names of the segmentation classes; None without segmentation head.
+
+    Classes without a name are called "class 3", by their number.
+    """
     config = detector.config
     if not config.has_segmentation:
         return None

@@ -1,7 +1,8 @@
-"""From raw network outputs to detections: top-k, decode, NMS, clip.
+"""Turns raw network outputs into detections: top-k, decoding, NMS, clipping.
 
-Tensors go through `keras.ops`, as a graph of whole batches. NumPy arrays need no Keras
-and give the same in less time, image by image: `_array_candidates` and `_greedy`.
+Tensors are processed in whole batches with `keras.ops`, also inside a graph. NumPy
+arrays are processed image by image (`_array_candidates`, `_greedy`), which does not
+need Keras and gives the same result in less time.
 """
 
 from __future__ import annotations
@@ -27,64 +28,72 @@ from effdet_keras.labels import BACKGROUND
 from effdet_keras.network.anchors import stride_of
 from effdet_keras.network.config import EfficientDetConfig
 
-_FIRST_TOP_K = 5000  # pairs that are looked at before all of them
-_FIRST_OF_ARRAYS = 2000  # the same in NumPy, whatever `pre_nms_top_k` is
+# The number of best pairs that are tried first. All pairs are tried only if these do
+# not determine the result.
+_FIRST_TOP_K = 5000  # for tensors, with `pre_nms_top_k=None`
+_FIRST_OF_ARRAYS = 2000  # for NumPy arrays, whatever `pre_nms_top_k` is
 
-# What `score_threshold=None` means, as in the reference: soft suppression only
-# lowers scores, so something must end it; hard suppression keeps every score.
+# The threshold for `score_threshold=None`, as in the reference. Soft suppression only
+# lowers scores and needs a threshold to end. Hard suppression keeps every score.
 DEFAULT_SCORE_THRESHOLD = {"gaussian": 0.001, "hard": float("-inf")}
 METHODS = tuple(DEFAULT_SCORE_THRESHOLD)
-MIN_AREA = 1e-8  # square pixels: the IoU of two empty boxes is 0, not NaN
+MIN_AREA = 1e-8  # square pixels: makes the IoU of two empty boxes 0 instead of NaN
 
 
 @dataclasses.dataclass(frozen=True)
 class Postprocess(FieldSerializable):
     """Turns the network's outputs into at most `max_detections` boxes per image.
 
-    The candidates are the `pre_nms_top_k` best (anchor, class) pairs of an image; their
-    score is the sigmoid of the logit. The defaults are those with which the reference
-    evaluates COCO, except that boxes are clipped to the network's input.
+    The candidates are the `pre_nms_top_k` best (anchor, class) pairs of an image. The
+    score of a pair is the sigmoid of its logit. The defaults are those of the
+    reference's evaluation on COCO, except that boxes are clipped to the network's
+    input.
 
     Args:
-        max_detections: int, `D` below.
-        score_threshold: float in `[0, 1]`, what a score must be above; `-math.inf` for
-            no threshold; `None` is 0.001 for `"gaussian"`, and none for `"hard"`.
-        iou_threshold: float in `[0, 1]`, for `method="hard"`.
+        max_detections: int, the number of rows `D` of the result.
+        score_threshold: float in `[0, 1]`. A detection's score must be above it.
+            `-math.inf` means no threshold. `None` means 0.001 for `"gaussian"` and no
+            threshold for `"hard"`.
+        iou_threshold: float in `[0, 1]`, for `method="hard"`: a box suppresses boxes
+            that have a higher IoU with it.
         method: `"gaussian"` (Soft-NMS) or `"hard"`.
         sigma: float above zero, for `method="gaussian"`.
-        pre_nms_top_k: int. 0 takes one class for each anchor and all anchors. `None`
-            has no limit: where the best 5,000 pairs leave places free, all are
-            candidates.
+        pre_nms_top_k: int, the number of candidates. 0 takes every anchor with its best
+            class only. `None` sets no limit: if the best 5,000 pairs do not fill
+            `max_detections`, all pairs are candidates.
         per_class: bool. `False` lets a box suppress boxes of other classes.
-        max_detections_per_class: int, or `None` for no limit; with `per_class=False`
-            of all classes. Boxes that `drop_empty` leaves out count too.
-        clip: bool. `True` clips the picked boxes to the network's input, after NMS.
-        drop_empty: bool. `True` leaves out boxes of which nothing lies in the image,
-            after NMS, so that the next best take their places.
+        max_detections_per_class: int, or `None` for no limit. With `per_class=False`
+            it limits all classes together. Boxes that `drop_empty` removes count too.
+        clip: bool. `True` clips the selected boxes to the network's input, or to
+            `content_sizes`, after NMS.
+        drop_empty: bool. `True` removes boxes that lie completely outside the image,
+            after NMS. The next best boxes take their places.
 
     Call arguments:
-        outputs: dict of `class_logits` `[B, N, C]` and `box_deltas` `[B, N, 4]`,
-            floats: tensors, or NumPy arrays, which give arrays.
+        outputs: dict of `class_logits` `[B, N, C]` and `box_deltas` `[B, N, 4]`, float
+            tensors or NumPy arrays. NumPy arrays give a result of NumPy arrays.
         anchors: float tensor `[N, 4]`, `yxyx` in pixels.
         image_size: `(height, width)` of the network's input, in pixels.
         box_scales: four floats, the `scales` of `decode_boxes`.
-        content_sizes: float tensor `[B, 2]`, height and width of each image inside the
-            network's input, top left, to clip to; `None` where it fills the input.
+        content_sizes: float tensor `[B, 2]`, height and width in pixels of the area
+            that each image covers in the network's input, from the top left corner.
+            Boxes are clipped to it. `None` means that images fill the input.
         anchor_indices: bool. `True` adds `anchor_indices`, int32 `[B, D]`: the anchor
-            that each box comes from, 0 in unused rows.
+            that each box was decoded from, 0 in unused rows.
 
     Returns:
-        Dict, best detections first:
+        Dict of the detections, in descending order of their scores:
 
         - `boxes`: float32 `[B, D, 4]`, `yxyx` in pixels of the network's input
         - `scores`: float32 `[B, D]`, after suppression
         - `labels`: int32 `[B, D]`, `0 .. C-1`
         - `num_detections`: int32 `[B]`
 
-        Rows from `num_detections` on are unused: zero box, score 0, label -1.
+        Rows from `num_detections` on are unused: all-zero box, score 0, label -1.
 
     Raises:
-        ValueError: If an option or the shape of an argument is wrong.
+        ValueError: If an option is out of its range, or the shapes of logits, box
+            deltas and anchors do not fit together.
 
     Example:
         >>> anchors = np.array([[0, 0, 8, 8], [8, 8, 16, 16]], "float32")
@@ -130,7 +139,7 @@ class Postprocess(FieldSerializable):
             found = self._detections_of_best_pairs(
                 class_logits, box_deltas, anchors, box_scales, window
             )
-        else:  # image by image: each has a number of candidates of its own
+        else:  # image by image, because the number of candidates differs
             images = [
                 self._detections_of_best_pairs(
                     class_logits[i : i + 1],
@@ -149,7 +158,7 @@ class Postprocess(FieldSerializable):
     def _detections_of_best_pairs(
         self, class_logits, box_deltas, anchors, box_scales, window
     ):
-        """The dict of a call, of the best pairs or of all."""
+        """Returns the result dict; tries the best pairs first, then all if needed."""
 
         def detections(top_k):
             candidates = self._candidates(class_logits, top_k)
@@ -162,8 +171,8 @@ class Postprocess(FieldSerializable):
         top_k = num_pairs if top_k is None else min(top_k, num_pairs)
         if top_k <= first:
             return detections(top_k)[0]
-        # The greedy search takes the best first. So whatever it takes of the best
-        # pairs it takes of all, as long as none of the others is better.
+        # The greedy search takes the best pair first. So the best pairs alone give the
+        # same detections as all pairs, unless another pair beats one of the detections.
         found, lowest = detections(first)
         is_full = found["num_detections"] == self.max_detections
         is_exact = xp.logical_or(
@@ -176,13 +185,13 @@ class Postprocess(FieldSerializable):
 
     @property
     def lowest_score(self) -> float:
-        """What a score must be above to be taken; see `score_threshold`."""
+        """The score that a detection must exceed; see `score_threshold`."""
         if self.score_threshold is None:
             return DEFAULT_SCORE_THRESHOLD[self.method]
         return self.score_threshold
 
     def _suppressed(self, candidates, box_deltas, anchors, box_scales, window):
-        """The dict of a call, and a score that no other pair exceeds, `[B]`."""
+        """Returns the result dict, and the highest score of the other pairs, `[B]`."""
         logits, anchor_indices, labels, lowest = candidates
         xp = _library_of(logits)
         anchors = xp.take(anchors, anchor_indices, axis=0)
@@ -222,7 +231,11 @@ class Postprocess(FieldSerializable):
         return detections, _sigmoid(lowest)
 
     def _candidates(self, class_logits, top_k):
-        """Logits, anchors, labels `[B, K]`, best first; the best logit left, `[B]`."""
+        """Selects the best pairs of each image.
+
+        Returns logits, anchor indices and labels `[B, K]`, best first, and a logit
+        `[B]` that none of the pairs left out exceeds.
+        """
         if isinstance(class_logits, np.ndarray):
             return _array_candidates(class_logits[0], top_k, self.lowest_score)
         num_anchors, num_classes = class_logits.shape[1:]
@@ -247,7 +260,7 @@ class Postprocess(FieldSerializable):
 
 
 def empty_detections(batch_size: Any, xp: Any = ops) -> dict[str, Any]:
-    """What `Postprocess` returns of a network that detects nothing: `D` of 0."""
+    """Returns the result of `Postprocess` without any detection: `D` is 0."""
     return {
         "boxes": xp.zeros((batch_size, 0, 4), dtype="float32"),
         "scores": xp.zeros((batch_size, 0), dtype="float32"),
@@ -261,7 +274,7 @@ def _library_of(values):
 
 
 def _floats(outputs, anchors):
-    """NumPy or `keras.ops`; logits, deltas and anchors in float32, checked."""
+    """Returns NumPy or `keras.ops`, then checked float32 logits, deltas, anchors."""
     xp = _library_of(outputs["class_logits"])
     values = outputs["class_logits"], outputs["box_deltas"], anchors
     if xp is np:
@@ -298,22 +311,37 @@ def non_max_suppression(
     max_per_class: int | None = None,
     is_returned: Any = None,
 ) -> tuple[Any, Any, Any]:
-    """Picks the best boxes of each image greedily, best first.
+    """Selects the best boxes of each image greedily, in descending order of scores.
 
-    With `v` the IoU of a candidate with the box just taken,
+    After a box is selected, the score of each remaining candidate changes. With `v`
+    the IoU of the candidate with the selected box:
 
-        method="hard":      score = 0 (out)                    if v > iou_threshold
+        method="hard":      the candidate is removed           if v > iou_threshold
         method="gaussian":  score = score * exp(-v^2 / sigma)
 
-    Gaussian is Soft-NMS (https://arxiv.org/abs/1704.04503, equation 4 there). A box
-    suppresses only boxes of its own class, by `labels` `[B, K]`. Of equal scores the
-    earlier is taken first; a score of NaN never. What is not `is_returned`, bools
-    `[B, K]`, is taken and suppresses others, but is not among the detections.
+    `"gaussian"` is Soft-NMS (https://arxiv.org/abs/1704.04503, equation 4 there). A box
+    suppresses only boxes of the same label. If scores are equal, the earlier box is
+    selected first. A box with a score of NaN is never selected.
 
-    Returns indices into `K` and scores after suppression, `[B, D]`, best first, 0 in
-    unused places, and the number of detections `[B]`.
+    Args:
+        boxes: float tensor `[B, K, 4]`, `yxyx` in pixels; or a NumPy array
+            `[1, K, 4]` of one image, and then the other arguments are arrays too.
+        scores: float tensor `[B, K]`.
+        labels: int tensor `[B, K]`.
+        max_detections: int, `D` below.
+        score_threshold: float, the score that a selected box must exceed.
+        iou_threshold: float, for `method="hard"`.
+        method: `"gaussian"` or `"hard"`.
+        sigma: float above zero, for `method="gaussian"`.
+        max_per_class: int, the most boxes to select per label, or `None`.
+        is_returned: bool tensor `[B, K]`, or `None` for all. A box with `False` is
+            selected and suppresses others, but is not among the detections.
+
+    Returns:
+        Indices into `K`, int32 `[B, D]`; scores after suppression, float32 `[B, D]`;
+        and the number of detections, int32 `[B]`. Unused rows are 0.
     """
-    if isinstance(boxes, np.ndarray):  # of one image
+    if isinstance(boxes, np.ndarray):  # of a single image
         returned = None if is_returned is None else is_returned[0]
         image = boxes[0], scores[0], labels[0], returned
         options = method, iou_threshold, sigma, max_detections, max_per_class
@@ -327,7 +355,7 @@ def non_max_suppression(
     nothing = ops.zeros_like(scores[:, :1]) + ops.zeros((1, max_detections))  # [B, D]
 
     def alive(scores):
-        """Scores that may be taken; all others become -inf."""
+        """Sets scores that may not be selected to -inf."""
         return ops.where(scores > score_threshold, scores, float("-inf"))
 
     def unfinished(count, scores, *_):
@@ -337,7 +365,7 @@ def non_max_suppression(
         return ops.any(is_open)
 
     def take_one(count, scores, indices, kept_scores, rank):
-        """Takes each image's best candidate; suppresses others in `scores` `[B, K]`."""
+        """Selects each image's best candidate; suppresses others in `scores`."""
         taken = ops.cast(ops.argmax(scores, axis=1), "int32")[:, None]  # [B, 1]
         best = ops.max(scores, axis=1, keepdims=True)
         is_found = best > score_threshold  # [B, 1]
@@ -364,12 +392,12 @@ def non_max_suppression(
 
     zeros = ops.cast(nothing, "int32")
     start = (
-        zeros[:, :1],  # how many each image has
+        zeros[:, :1],  # the number of detections of each image
         alive(scores),
         zeros,
-        # `nan` marks a place without a box: a score may be any number.
+        # NaN marks an unused row, because a score may be any number.
         nothing + float("nan"),
-        # How many of its class were taken before each candidate.
+        # For each candidate, the number of boxes of its class selected so far.
         zeros[:, :1] if max_per_class is None else ops.zeros_like(labels),
     )
     _, _, indices, kept_scores, _ = ops.while_loop(unfinished, take_one, start)
@@ -379,7 +407,10 @@ def non_max_suppression(
 
 
 def _overlap_with(boxes, labels):
-    """The IoU of all, `[B, K]`, with taken ones `[B, 1]`: 0 with another label."""
+    """Returns a function from box indices `[B, 1]` to the IoU of all boxes with them.
+
+    The IoU is `[B, K]`, and 0 for boxes of another label.
+    """
     y_min, x_min, y_max, x_max = (boxes[..., i] for i in range(4))  # [B, K]
     areas = ops.maximum(y_max - y_min, 0.0) * ops.maximum(x_max - x_min, 0.0)
 
@@ -397,8 +428,8 @@ def _overlap_with(boxes, labels):
 
 def _take_rows(values, indices):
     """Gathers `values[b, indices[b, d]]`: `[B, K, ...]`, `[B, D]` -> `[B, D, ...]`."""
-    # `take_along_axis` is 40 times slower on rows in TensorFlow (44 ms against 1 ms for
-    # 5000 of 49104 rows of 90 logits).
+    # In TensorFlow, `take_along_axis` takes 40 times as long on rows (44 ms instead of
+    # 1 ms for 5000 of 49104 rows of 90 logits).
     if isinstance(values, np.ndarray):
         return values[np.arange(len(values))[:, None], indices]
     batch, count = ops.shape(values)[:2]
@@ -407,20 +438,24 @@ def _take_rows(values, indices):
     return ops.take(flat, first + indices, axis=0)
 
 
-# --- The same for the arrays of one image.
+# --- The same for the NumPy arrays of a single image.
 
-_SAMPLE = 97  # one logit of so many: a prime, so that no class is missed
-_MARGIN = 1e-3  # of a logit below which no score is above the threshold
+_SAMPLE = 97  # every 97th logit is sampled: a prime number, so that no class is missed
+_MARGIN = 1e-3  # logits lower than the threshold's logit by more are left out
 
 
 def _array_candidates(logits, top_k, lowest_score):
-    """`Postprocess._candidates` of one image's logits `[N, C]`, less those too low."""
+    """Selects candidates of logits `[N, C]`, as `Postprocess._candidates` does.
+
+    Pairs whose logit is too low for the score threshold are left out.
+    """
     labels = None
     if top_k == 0:  # every anchor with its best class
         labels, logits = logits.argmax(axis=1), logits.max(axis=1, keepdims=True)
     limit = min(top_k or logits.size, logits.size)
     flat, lowest = logits.reshape(-1), _logit(lowest_score) - _MARGIN
-    # All logits are compared once with a bound that a sample of them gives.
+    # One comparison of all logits with a bound, estimated from a sample of the logits,
+    # replaces a search over all of them.
     sample, rank = flat[::_SAMPLE], int(1.25 * limit) // _SAMPLE + 4
     bound = lowest
     if rank < len(sample):
@@ -428,17 +463,17 @@ def _array_candidates(logits, top_k, lowest_score):
     chosen = np.flatnonzero(flat >= bound)  # a NaN is never chosen
     if len(chosen) < limit and bound > lowest:
         bound, chosen = lowest, np.flatnonzero(flat >= lowest)
-    is_cut = len(chosen) > limit or bound > lowest  # there are others
+    is_cut = len(chosen) > limit or bound > lowest  # other pairs were left out
     if len(chosen) > limit:
         chosen = chosen[flat[chosen] >= np.partition(flat[chosen], -limit)[-limit]]
     if not len(chosen):
-        chosen = np.zeros(1, int)  # one, which is too low to be taken
+        chosen = np.zeros(1, int)  # one candidate, whose score is below the threshold
     anchor_indices, classes = np.divmod(chosen, logits.shape[1])
     values = flat[chosen]
     order = np.argsort(-values, kind="stable")
     if (values[order][1:] == values[order][:-1]).any():
-        # As of two searches, for the best anchors and for the best pairs: of equal
-        # pairs first those of the anchor with the better best class.
+        # The order of `_candidates`, which searches the best anchors, then the best
+        # pairs: among equal pairs, the anchor with the higher best class comes first.
         rows, places = np.unique(anchor_indices, return_inverse=True)
         best = np.fmax.reduce(logits[rows], axis=1)[places]
         order = np.lexsort((classes, anchor_indices, -best, -values))
@@ -457,7 +492,7 @@ def _array_candidates(logits, top_k, lowest_score):
 def _greedy(
     boxes, scores, labels, is_returned, threshold, options
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """`non_max_suppression` of one image."""
+    """Computes `non_max_suppression` of one image's arrays, without the batch axis."""
     method, iou_threshold, sigma, max_detections, max_per_class = options
     scores = np.where(scores > threshold, scores, np.float32(-math.inf))
     y_min, x_min, y_max, x_max = np.ascontiguousarray(boxes.T)
@@ -512,7 +547,7 @@ def _sigmoid(logits):
 
 
 def _logit(score):
-    """The logit of a score; infinite where no logit has it."""
+    """Returns the logit of a score; -inf for 0 or below, inf for 1 or above."""
     if score <= 0 or score >= 1:
         return -math.inf if score <= 0 else math.inf
     return math.log(score / (1 - score))
@@ -526,10 +561,17 @@ def class_map_of(
     image_size: Sequence[int],
     argmax: Callable[..., Any] | None = None,
 ) -> Any:
-    """The class of each pixel of the input, uint8 `[B, height, width]`.
+    """Returns the class of each pixel of the network's input.
 
-    The logits `[B, h, w, K]` are enlarged, bilinear with half-pixel centers. `argmax`:
-    for targets of exports that do not have the operations of that of Keras.
+    Args:
+        segmentation_logits: float tensor or NumPy array `[B, h, w, K]`. It is enlarged
+            to the input by bilinear interpolation with half-pixel centers.
+        image_size: `(height, width)` of the network's input, in pixels.
+        argmax: function to use instead of `keras.ops.argmax`, for export targets that
+            do not support the operations of `keras.ops.argmax`.
+
+    Returns:
+        uint8 tensor or array `[B, height, width]`.
     """
     if isinstance(segmentation_logits, np.ndarray):
         logits = np.asarray(segmentation_logits, "float32")
@@ -541,7 +583,7 @@ def class_map_of(
     logits = ops.cast(segmentation_logits, "float32")
     places = logits.shape[1:3]
     strides = [stride_of(n, m) for n, m in zip(image_size, places)]
-    # The last places may reach over the border of the input.
+    # The last cells may reach beyond the border of the input, which is cut off below.
     size = tuple(m * s for m, s in zip(places, strides))
     if size != tuple(places):
         logits = ops.image.resize(
@@ -552,7 +594,7 @@ def class_map_of(
     return ops.cast((argmax or ops.argmax)(logits, axis=-1), "uint8")
 
 
-# --- What a network says of an image, of whatever heads it has, in pixels of the input.
+# --- The results of all heads that a network has, in pixels of its input.
 
 
 def postprocess_outputs(
@@ -562,7 +604,21 @@ def postprocess_outputs(
     config: EfficientDetConfig,
     content_sizes: Any = None,
 ) -> dict[str, Any]:
-    """Detections and, with a segmentation head, `class_map` `[B, H, W]`, uint8."""
+    """Turns the outputs of all heads into detections and a class map.
+
+    Args:
+        outputs: dict of the network's outputs: `class_logits` and `box_deltas` with a
+            detection head, `segmentation_logits` with a segmentation head.
+        postprocess: `Postprocess`.
+        anchors: float tensor `[N, 4]`, `yxyx` in pixels.
+        config: `EfficientDetConfig` of the network.
+        content_sizes: as for `Postprocess`.
+
+    Returns:
+        The dict of `Postprocess`, without detections (`D` is 0) if there is no
+        detection head. With a segmentation head it also has `class_map`, uint8
+        `[B, H, W]`.
+    """
     if config.has_detection:
         found = postprocess(
             outputs,

@@ -1,4 +1,4 @@
-"""COCO's numbers, and `ImageResult`s to and from COCO's formats."""
+"""COCO metrics, and conversion of `ImageResult`s from and to COCO's formats."""
 
 from __future__ import annotations
 
@@ -46,8 +46,8 @@ METRIC_NAMES = tuple(COCO_MEANINGS)
 _hotcoco = OptionalModule("hotcoco", install="effdet-keras[fast-eval]")
 
 # The modules that hold the classes `COCO` and `COCOeval`. hotcoco is 16 times as fast
-# (benchmarks/coco_eval.py), and its arrays are those of pycocotools, bit by bit
-# (tests/evaluate/test_coco_metric.py).
+# as pycocotools (benchmarks/coco_eval.py), and its arrays are bitwise equal to those of
+# pycocotools (tests/evaluate/test_coco_metric.py).
 BACKENDS = {
     "pycocotools": (
         OptionalModule("pycocotools.coco", install="pycocotools"),
@@ -58,23 +58,26 @@ BACKENDS = {
 
 
 class COCOMetric:
-    """Collects detections, then computes COCO's numbers.
+    """Collects detections, then computes COCO metrics.
 
-    They are COCO's twelve, as pycocotools defines them; hotcoco computes the same
-    sooner, where it is installed (`effdet-keras[fast-eval]`). Every image of the ground
-    truth counts, whether `update` was called with it or not. A number is -1 where there
-    is nothing to measure.
+    These are the twelve COCO metrics as pycocotools defines them. If hotcoco is
+    installed (`effdet-keras[fast-eval]`), it computes the same values faster. Every
+    image of the ground truth counts, whether `update` was called for it or not. A
+    metric is -1 if there is nothing to measure.
 
     Args:
         ground_truth: dict as in a COCO json file (`images`, `annotations`,
             `categories`), or the path of such a file. An annotation without `area`
-            gets the area of its box; one without `iscrowd` is no crowd region.
-        max_detections: int of 10 or more, how many detections per image and category
-            count, for `AP` too. The recall has it in its name, as in `ARmax300`.
+            gets the area of its box. An annotation without `iscrowd` is not a crowd
+            region.
+        max_detections: int of 10 or more, the number of detections per image and
+            category that count, also for `AP`. It is part of the name of the recall,
+            such as `ARmax300`.
 
     Raises:
-        ValueError: If an annotation is of no image or category, or an argument out of
-            its range.
+        ValueError: If the image or category of an annotation does not exist, or an
+            argument is out of its range.
+        ImportError: From `result`, if neither hotcoco nor pycocotools is installed.
 
     Example:
         >>> metric = COCOMetric({
@@ -120,17 +123,18 @@ class COCOMetric:
         scores: ArrayLike,
         category_ids: ArrayLike,
     ) -> None:
-        """Adds the detections of one image; padding rows with category -1 are left out.
+        """Adds the detections of one image; padding rows with category -1 are ignored.
 
         Args:
-            image_id: int, the id of an image in the file.
+            image_id: int, the id of an image in the ground truth.
             boxes: floats `[n, 4]`, `yxyx` in pixels of the original image.
             scores: floats `[n]`.
-            category_ids: ints `[n]`, category ids of the file (not labels).
+            category_ids: ints `[n]`, category ids of the ground truth (not labels).
+                Detections of other categories are ignored.
 
         Raises:
-            ValueError: If the file has no such image, it came before, or the lengths
-                differ.
+            ValueError: If the ground truth does not have the image, `update` was called
+                with it before, or the lengths differ.
         """
         image_id = int(image_id)
         boxes = np.asarray(boxes, "float64").reshape(-1, 4)
@@ -146,14 +150,14 @@ class COCOMetric:
         require(image_id not in self._detections, rule, image_id=image_id)
         best = np.argsort(-scores, kind="stable")
         best = best[np.isin(category_ids[best], list(self.category_names))]
-        # COCO takes the best of each category, so no more than this can count.
+        # COCO keeps the best `max_detections` of each category, so no others can count.
         best = best[rank_within(category_ids[best]) < self.max_detections]
         found = yxyx_to_xywh(boxes[best]), scores[best], category_ids[best]
         self._detections[image_id] = (*found, len(boxes))
         self._result = None
 
     def result(self) -> dict[str, float]:
-        """Computes COCO's twelve numbers, then `AP/<category name>` of each."""
+        """Returns the twelve COCO metrics, then `AP/<category name>` per category."""
         if self._result is None:
             self._warn_if_no_category_fits()
             self._result = self._computed()
@@ -161,11 +165,11 @@ class COCOMetric:
 
     @property
     def has_result(self) -> bool:
-        """Whether there are detections to compare."""
+        """Whether `update` was called since the last `reset`."""
         return bool(self._detections)
 
     def table(self) -> str:
-        """Writes the result as a text with one line per number."""
+        """Returns the result as text, one line per metric."""
         result = self.result()
         values = {k: "   -  " if v == -1 else f"{v:6.4f}" for k, v in result.items()}
         last = COCO_MEANINGS["ARmax100"].replace("100", str(self.max_detections))
@@ -181,7 +185,10 @@ class COCOMetric:
         return printable("\n".join(lines))
 
     def _names(self):
-        """COCO's twelve names; the recall of all detections has their number in it."""
+        """Returns the names of the twelve metrics.
+
+        The third recall has `max_detections` in its name, as in `ARmax300`.
+        """
         last = f"ARmax{self.max_detections}"
         return [last if name == "ARmax100" else name for name in METRIC_NAMES]
 
@@ -201,7 +208,12 @@ class COCOMetric:
         return result
 
     def _arrays(self):
-        """Precision `[10 IoUs, 101 recalls, C, 4 areas]`, recall `[10, C, 4, 3]`."""
+        """Returns COCO's arrays of precision and recall.
+
+        Precision is `[10 IoUs, 101 recalls, C, 4 areas]`, with `max_detections`
+        detections. Recall is `[10 IoUs, C, 4 areas, 3]`; its last axis is for 1, 10 and
+        `max_detections` detections.
+        """
         coco, coco_eval = BACKENDS[self.backend]
         with contextlib.redirect_stdout(io.StringIO()):
             indices = []
@@ -217,7 +229,7 @@ class COCOMetric:
         return np.asarray(precision)[..., 2], np.asarray(recall)
 
     def _records(self):
-        """The detections as pycocotools takes them, numbered from 1."""
+        """Yields the detections as records for pycocotools, with ids from 1."""
         records = itertools.chain.from_iterable(
             coco_records(image_id, *arrays)
             for image_id, (*arrays, _) in self._detections.items()
@@ -239,7 +251,7 @@ class COCOMetric:
 
 
 def _checked(ground_truth):
-    """A checked copy of what counts in a COCO dict, with its optional keys."""
+    """Checks a COCO dict, and copies the keys that are used; fills in defaults."""
     image_ids = {image["id"] for image in ground_truth["images"]}
     category_ids = {category["id"] for category in ground_truth["categories"]}
     annotations = []
@@ -257,19 +269,22 @@ def _checked(ground_truth):
                 "id": number,
                 "image_id": image_id,
                 "category_id": category_id,
-                "bbox": list(annotation["bbox"]),  # it takes no tuples
+                "bbox": list(annotation["bbox"]),  # pycocotools does not accept tuples
                 "area": annotation.get("area", math.prod(annotation["bbox"][2:])),
                 "iscrowd": annotation.get("iscrowd", 0),
             }
         )
-    # hotcoco warns of a category without a name.
+    # hotcoco warns about a category without a name.
     categories = [{"id": id_, "name": str(id_)} for id_ in sorted(category_ids)]
     images = [{"id": image["id"]} for image in ground_truth["images"]]
     return {"images": images, "categories": categories, "annotations": annotations}
 
 
 def _unique_names(categories):
-    """Category id -> name, in ascending id; a repeated name gets its id."""
+    """Maps category ids to names, in ascending order of ids.
+
+    The id is appended to a repeated name, to make it unique.
+    """
     names = {}
     for category in sorted(categories, key=lambda category: category["id"]):
         name = str(category.get("name", category["id"]))
@@ -279,7 +294,7 @@ def _unique_names(categories):
 
 
 def rank_within(groups):
-    """For each element, how many of its group come before it."""
+    """Counts, for each element, the elements of the same group before it."""
     order = np.argsort(groups, kind="stable")
     ordered = groups[order]
     starts = np.flatnonzero(np.r_[True, ordered[1:] != ordered[:-1]])[: len(groups)]
@@ -289,7 +304,7 @@ def rank_within(groups):
     return rank
 
 
-# --- `ImageResult`s from ground truth and detections in COCO's formats, and back.
+# --- Conversion of `ImageResult`s from and to COCO's formats.
 
 RECORD_KEYS = ("image_id", "category_id", "bbox", "score")
 
@@ -297,7 +312,7 @@ RECORD_KEYS = ("image_id", "category_id", "bbox", "score")
 def coco_records(
     image_id: int, boxes_xywh: ArrayLike, scores: ArrayLike, category_ids: ArrayLike
 ) -> Iterator[dict[str, Any]]:
-    """A record of COCO's result format per detection, all plain Python numbers."""
+    """Yields a record of COCO's result format per detection, plain Python numbers."""
     rows = (np.asarray(boxes_xywh, float), np.asarray(scores, float))
     ids = np.asarray(category_ids).astype(int)
     for box, score, category_id in zip(*(x.tolist() for x in (*rows, ids))):
@@ -307,10 +322,10 @@ def coco_records(
 def results_of_coco(
     ground_truth: Mapping[str, Any], detections: Iterable[Mapping[str, Any]]
 ) -> list[ImageResult]:
-    """Brings ground truth and detections together, image by image.
+    """Combines ground truth and detections, image by image.
 
-    Labels are places in the ground truth's `categories`; detections of others are left
-    out, as COCO's evaluation does.
+    Labels are positions in the ground truth's `categories`. Detections of other
+    categories are left out, as in COCO's evaluation.
 
     Args:
         ground_truth: dict as in a COCO json file.
@@ -321,7 +336,7 @@ def results_of_coco(
         List of `ImageResult`, one for each image of the ground truth, in its order.
 
     Raises:
-        ValueError: If a detection is of an image that the ground truth does not have.
+        ValueError: If the image of a detection is not in the ground truth.
 
     Example:
         >>> truth = {
@@ -367,7 +382,18 @@ def results_of_coco(
 
 
 def read_detections(path: str | os.PathLike[str]) -> list[dict[str, Any]]:
-    """Reads a file in COCO's result format, or a COCO file with scores."""
+    """Reads a file in COCO's result format, or a COCO file with scores.
+
+    Args:
+        path: path of a json file.
+
+    Returns:
+        List of dicts with at least `image_id`, `category_id`, `bbox` and `score`.
+
+    Raises:
+        ValueError: If the file is not a list of such detections.
+        FileNotFoundError: If there is no such file.
+    """
     with open(path, encoding="utf-8") as file:
         content = json.load(file)
     content = content.get("annotations") if isinstance(content, dict) else content
@@ -393,7 +419,7 @@ def _is_detection(row):
 def detections_to_coco(
     results: Sequence[ImageResult], category_ids: Sequence[int]
 ) -> list[dict[str, Any]]:
-    """Writes detections in COCO's result format; label `i` gets the `i`-th id."""
+    """Converts detections to COCO's result format; label `i` gets the `i`-th id."""
     ids, records = np.array(category_ids, int), []
     for x in results:
         boxes_xywh = yxyx_to_xywh(x.boxes)
@@ -407,7 +433,7 @@ def metric_of(
     *,
     max_detections: int = 100,
 ) -> COCOMetric:
-    """A `COCOMetric` of results, in which label `i` has the category id `i + 1`."""
+    """Makes a `COCOMetric` of results; label `i` gets the category id `i + 1`."""
     rule = "`class_names` must have a name for each label; padding rows are left out"
     for x in results:
         wrong = {*x.truth_labels, *x.labels} - {*range(len(class_names))}
@@ -438,7 +464,7 @@ def metric_of(
 
 
 def results_of_metric(metric: COCOMetric, count: int) -> list[ImageResult]:
-    """The `ImageResult`s of at most so many of a metric's images."""
+    """Returns the `ImageResult`s of at most `count` of a metric's images."""
     ids, truth = set(spread(sorted(metric.image_ids), count)), metric._ground_truth
     found = {i: x for i, x in metric._detections.items() if i in ids}
     records = [row for i, (*x, _) in found.items() for row in coco_records(i, *x)]
@@ -448,7 +474,10 @@ def results_of_metric(metric: COCOMetric, count: int) -> list[ImageResult]:
 
 
 def average_precisions(results: Sequence[ImageResult], num_classes: int) -> np.ndarray:
-    """COCO's AP of all detections, `[10 IoU thresholds, C, 4 areas]`; -1 unmeasured."""
+    """Computes COCO's AP without a limit on detections: `[10 IoUs, C, 4 areas]`.
+
+    An AP that cannot be measured is -1.
+    """
     if not any((~result.truth_is_crowd).any() for result in results):
         return np.full((10, num_classes, 4), UNMEASURED)
     limit = max(10, *(len(result.scores) for result in results))

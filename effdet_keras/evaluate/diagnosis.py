@@ -1,6 +1,6 @@
-"""Why AP50 is low: classes at chance, training images not learned, or too few of them.
+"""Diagnoses a low AP50: classes at chance, training images not learned, or too few.
 
-AP alone does not tell these apart, and each has a cure of its own (docs/low_ap.md).
+AP alone does not tell these causes apart. Each has its own cure (docs/low_ap.md).
 """
 
 from __future__ import annotations
@@ -19,25 +19,30 @@ from effdet_keras.evaluate.image_result import (
     with_detections,
 )
 
-NUM_IMAGES = 200  # from which the AP50 of boxes is taken: a second at most
-ENOUGH_STEPS = 1_000  # to leave chance
-_LOW = 0.5  # AP50 below which the cause is looked for
-_BOXES_FOUND = 0.3  # AP50 of boxes, from which classes are what is missing
-# Of six playing cards at 0.95 for boxes, failed trainings ended at 0.21 (0.16 is
-# chance, and this share 0.06), good ones at 0.62 (0.58).
+NUM_IMAGES = 200  # images for the AP50 of boxes; this takes a second at most
+ENOUGH_STEPS = 1_000  # training steps after which classes should be better than chance
+_LOW = 0.5  # a lower AP50 is diagnosed
+_BOXES_FOUND = 0.3  # with this AP50 of boxes or more, classes are what is missing
+# Measured with six classes of playing cards and an AP50 of boxes of 0.95: failed
+# trainings ended at an AP50 of 0.21 (chance is 0.16; the share below is 0.06), good
+# ones at 0.62 (the share is 0.58).
 _NEAR_CHANCE = 0.2  # share of the way from chance to all classes right
-_OVERFITTED = 0.2  # of AP50, between images of the training and others
-_FEW = 20  # objects: fewer do not tell chance from luck
-_SAME_PLACE = 0.5  # IoU
+_OVERFITTED = 0.2  # difference in AP50 between training images and other images
+_FEW = 20  # objects: with fewer, chance and luck cannot be told apart
+_SAME_PLACE = 0.5  # IoU from which two boxes are on the same object
 _SEE = "See docs/low_ap.md#what-a-training-says."
 
 
 def diagnose(
     ap50: float, boxes_ap50: float, num_classes: int, train_ap50: float = UNMEASURED
 ) -> str | None:
-    """Cause and cure of a low AP50, or None; `boxes_ap50` is that of all as one class.
+    """Returns the cause and the cure of a low AP50 as text, or None.
 
-    -1 is a number that was not measured.
+    Args:
+        ap50: float, the AP50; -1 if it was not measured.
+        boxes_ap50: float, the AP50 if all classes count as one; -1 if not measured.
+        num_classes: int.
+        train_ap50: float, the AP50 on training images; -1 if not measured.
     """
     if ap50 < 0:
         return None
@@ -67,12 +72,15 @@ def diagnose(
 
 
 def is_low(ap50: float) -> bool:
-    """Whether an AP50 that was measured needs an explanation."""
+    """Returns whether an AP50 was measured and is below 0.5."""
     return 0 <= ap50 < _LOW
 
 
 def ap50_of_boxes(results: Sequence[ImageResult]) -> float:
-    """AP50 if all classes count as one, each place once; -1 of few objects."""
+    """Computes AP50 if all classes count as one; -1 with fewer than 20 objects.
+
+    Of detections that overlap, only the best counts, whatever their classes are.
+    """
     if sum(int((~result.truth_is_crowd).sum()) for result in results) < _FEW:
         return UNMEASURED
     best = [_best_of_each_place(result) for result in spread(results, NUM_IMAGES)]
@@ -80,7 +88,7 @@ def ap50_of_boxes(results: Sequence[ImageResult]) -> float:
 
 
 def _best_of_each_place(result):
-    """Without what a better detection of any class overlaps: NMS works per class."""
+    """Removes detections that overlap a better one of any class; NMS is per class."""
     overlaps = pairwise_iou(result.boxes, result.boxes) >= _SAME_PLACE
     keep = np.zeros(len(overlaps), bool)
     for row, overlap in enumerate(overlaps):  # best first

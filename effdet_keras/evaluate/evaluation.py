@@ -1,4 +1,4 @@
-"""`Evaluation`: all that is known of a detector on a dataset, as one typed result."""
+"""`Evaluation`: all measurements of a detector on a dataset, as one typed result."""
 
 from __future__ import annotations
 
@@ -42,53 +42,54 @@ if TYPE_CHECKING:
         VOCAveragePrecision,
     )
 
-_USUAL_SCORE = 0.3  # `detect`'s own, where no score is better than another
+_USUAL_SCORE = 0.3  # default of `detect`, used if no threshold is better than another
 _JUDGES = 0.4  # class-agnostic AP
-_LEAST_SCORE = 0.05  # of calibration: what lies below is seen by nobody
+_LEAST_SCORE = 0.05  # for calibration: detections with lower scores are never shown
 
 
 @dataclasses.dataclass(frozen=True, eq=False, repr=False)
 class Evaluation:
-    """What `analyze_results` found out of a detector on a dataset.
+    """The result of `analyze_results`: all measurements of a detector on a dataset.
 
-    `print(evaluation)` shows the most useful of it. Numbers are -1 where there is
+    `print(evaluation)` shows the most useful of them. A number is -1 if there is
     nothing to measure. A detection is right if it has an IoU of 0.5 or more with an
-    object of its class. "Shown" are detections with a score of `shown_score` or more.
+    object of its class. A detection is shown if its score is `shown_score` or more.
 
     Attributes:
         class_names: tuple of `C` strings, in the order of the labels.
-        num_images, num_objects, num_detections: ints, crowd regions not counted.
-        coco: dict of floats by name: COCO's twelve numbers, then `AP/<class>`.
+        num_images, num_objects, num_detections: ints. Crowd regions are not counted.
+        coco: dict of floats by name: the twelve COCO metrics, then `AP/<class>`.
         voc_10: Pascal VOC's AP by the rule of 2010: `mean`, and `per_class`, floats
             `[C]`.
-        class_agnostic_ap: float, COCO's AP if all classes were one.
-        curves: for each class `name`, `num_objects`, and floats `[k]`, `scores`
+        class_agnostic_ap: float, COCO's AP if all classes are treated as one.
+        curves: for each class its `name`, `num_objects`, and floats `[k]`: `scores`
             (descending), `precision` and `recall`; `average_precision` is COCO's.
-        thresholds: for each class the score from which to show detections for the best
-            F1: `name`, `threshold` (infinity to show none), `f1`, `precision`,
-            `recall`.
+        thresholds: for each class the score threshold with the best F1: `name`,
+            `threshold` (infinity to show none), `f1`, `precision`, `recall`.
         common_threshold: the same for all classes together.
-        shown_score: float, that of `common_threshold`, or 0.3 where that shows none.
-        confusion: ints `[C + 1, C + 1]`, of shown detections: row `i`, column `j`
-            counts the objects of class `i` that were taken for `j`. The last row has
-            detections of nothing, the last column missed objects.
-        calibration: how often detections from score 0.05 on are right, in bins of
-            scores: `edges`, `counts`, `mean_scores`, `precisions`, `expected_error`.
-        temperature: float, that makes scores most like the share that is right; None
-            where right or wrong detections are missing.
-        errors: the kinds of errors of TIDE: `ap`, `counts`, and `gains`, the AP that
-            each costs; `print(evaluation.errors)` shows them. None without objects.
-        shown_errors: the same of shown detections.
+        shown_score: float, the threshold of `common_threshold`, or 0.3 if that is
+            infinite.
+        confusion: ints `[C + 1, C + 1]`, for shown detections: row `i`, column `j`
+            counts the objects of class `i` that were detected as class `j`. The last
+            row counts detections without an object, the last column missed objects.
+        calibration: how often detections with a score of 0.05 or more are right, in
+            bins of scores: `edges`, `counts`, `mean_scores`, `precisions`,
+            `expected_error`.
+        temperature: float, the temperature that brings scores closest to the share of
+            detections that are right. None if no detection is right, or none is wrong.
+        errors: the error types of TIDE: `ap`, `counts`, and `gains`, the AP that each
+            type costs; `print(evaluation.errors)` shows them. None without objects.
+        shown_errors: the same for shown detections only.
         by_class: AP of each class: `name`, `num_images`, `num_objects`, `ap`, `ap50`.
-        by_object_size: the same by COCO's sizes of objects.
-        worst_images: all images, the worst first, by shown detections: `image_id`,
-            `name`, `badness`, `num_found`, `num_missed`, `num_false`.
+        by_object_size: the same for COCO's object sizes.
+        worst_images: all images, the worst first, judged by shown detections:
+            `image_id`, `name`, `badness`, `num_found`, `num_missed`, `num_false`.
         suspects: annotations that may be wrong, the most suspicious first: `image_id`,
             `name`, `kind`, `suspicion`, `box` (`yxyx` in pixels), `label`,
             `found_box`, `found_label`, `score`, `iou`.
-        by_column: dict from the name of a column to the AP of images with each of its
-            values.
-        diagnosis: string, why the AP50 is low and what to do; None where not known.
+        by_column: dict from the name of a column to the AP of the images with each
+            value of the column.
+        diagnosis: string, the cause of a low AP50 and what to do; None if not known.
     """
 
     class_names: tuple[str, ...]
@@ -116,12 +117,12 @@ class Evaluation:
 
     @property
     def can_judge_annotations(self) -> bool:
-        """Whether the `class_agnostic_ap` is high enough, 0.4, to doubt annotations."""
+        """Whether `class_agnostic_ap` is 0.4 or more, enough to doubt annotations."""
         return self.class_agnostic_ap >= _JUDGES
 
     @property
     def findings(self) -> list[str]:
-        """List of sentences: what is most worth knowing, the most useful first."""
+        """List of sentences with the main findings, the most useful first."""
         if not self.num_objects:
             return []
         from effdet_keras.extras.analysis import findings_of
@@ -129,14 +130,17 @@ class Evaluation:
         return list(findings_of(self))
 
     def score_settings(self, class_names: Sequence[str] | None = None) -> ScoreSettings:
-        """Returns what `detect` needs to show what is best by this evaluation.
+        """Returns the thresholds and the temperature that are best by this evaluation.
 
-        They are the threshold with the best F1 of each class, or `shown_score` where
-        nothing was found rightly, and the temperature, if it is between 0.1 and 10.
+        The threshold of a class is the one with the best F1, or `shown_score` if no
+        detection of the class is right. The temperature is stored if it is between 0.1
+        and 10. `detect` uses these settings with `score_threshold="best"` and
+        `calibrated=True`.
 
         Args:
-            class_names: names of a model's labels, in their order, among which are
-                all names of this evaluation; None for those of this evaluation.
+            class_names: class names of a model, in the order of its labels. They must
+                include all class names of this evaluation. None takes the class names
+                of this evaluation.
 
         Raises:
             ValueError: If no detection is right, or a class is not in `class_names`.
@@ -165,8 +169,8 @@ class Evaluation:
     def to_dict(self) -> dict[str, Any]:
         """Returns all numbers as dicts, lists, strings and finite numbers, for JSON.
 
-        Curves are given as their best precision at COCO's 101 recalls. Of the worst
-        images and of the suspects the first 200 are listed.
+        A curve is given by its best precision at each of COCO's 101 recalls. Only the
+        first 200 of the worst images and of the suspects are listed.
 
         Example:
             >>> result = ImageResult(
@@ -242,18 +246,22 @@ def analyze_results(
     *,
     columns: Mapping[str, Mapping[int, object]] | None = None,
 ) -> Evaluation:
-    """Computes all that this package knows to say of a detector's results.
+    """Computes every measurement of `Evaluation` from a detector's results.
 
     Args:
-        results: an `ImageResult` per image, with detections down to a low score, as
-            `image_results` of `detect/evaluate.py` gives them.
+        results: one `ImageResult` per image, with detections down to a low score, as
+            `image_results` of `detect/evaluate.py` returns them.
         class_names: strings `[C]`, in the order of the labels.
-        columns: what to slice by: from the name of a column to its values by image id,
-            as `read_image_columns` of `extras/image_columns.py` gives them.
+        columns: mapping from the name of a column to its values by image id, as
+            `read_image_columns` of `extras/image_columns.py` returns it. AP is also
+            computed for the images with each value.
+
+    Returns:
+        `Evaluation`.
 
     Raises:
         InvalidValueError: If there are no results, a label has no name, two results
-            are of one image, or a column has no value for an image.
+            have the same image id, or a column has no value for an image.
 
     Example:
         >>> result = ImageResult(
@@ -307,14 +315,14 @@ def analyze_results(
     )
 
 
-# --- An `Evaluation` as rows of words and numbers: for text, page and JSON file.
+# --- An `Evaluation` as rows of text and numbers, for text, web page and JSON file.
 
-_LISTED = 200  # of the worst images and of the suspects
-_LONGEST = 24  # characters of the name of a class or slice
+_LISTED = 200  # the most images and suspects to list
+_LONGEST = 24  # characters; a longer name of a class or slice is cut
 
 
 def counts_of(evaluation):
-    """What was evaluated, such as "1 image, 2 objects of 1 class, 3 detections"."""
+    """Returns a text like "1 image, 2 objects of 1 class, 3 detections"."""
     counts = (
         (evaluation.num_images, "image", "images"),
         (evaluation.num_objects, "object", "objects"),
@@ -326,18 +334,18 @@ def counts_of(evaluation):
 
 
 def number(value: float | None, digits: int = 3) -> str:
-    """A number, or a dash where there is none."""
+    """Formats a number; a dash for None or -1."""
     return "-" if value is None or value == UNMEASURED else f"{value:.{digits}f}"
 
 
 def number_rows(evaluation):
-    """The names of `main_numbers`, the numbers and their meanings."""
+    """Returns the names of `main_numbers`, the numbers as text, and their meanings."""
     numbers = main_numbers(evaluation)
     return [(name, number(x, 4), _MEANINGS[name]) for name, x in numbers.items()]
 
 
 def main_numbers(evaluation):
-    """COCO's twelve numbers, Pascal VOC's, and one class's AP, by name."""
+    """Returns COCO metrics, Pascal VOC's mAP and the class-agnostic AP, by name."""
     return {
         **{name: evaluation.coco[name] for name in METRIC_NAMES},
         "VOC 10": evaluation.voc_10.mean,
@@ -353,7 +361,7 @@ _MEANINGS = {
 
 
 def aligned(table, longest=99):
-    """Rows of cells as text, the names of the columns first; long names are cut."""
+    """Formats rows of cells as aligned text, the header first; cuts long names."""
     table = [(f"{name:.{longest}}", *cells) for name, *cells in table]
     widths = [max(map(len, column)) for column in zip(*table)]
     return "\n".join(
@@ -364,13 +372,13 @@ def aligned(table, longest=99):
 
 
 def slice_table(column, slices):
-    """The cells of slices, below the names of the columns."""
+    """Returns the cells of slices as rows, below a header."""
     columns = column, "images", "objects", "AP", "AP50"
     return [columns, *map(_cells, slices)]
 
 
 def _cells(row):
-    """A name, counts and numbers as text."""
+    """Formats a name, counts and numbers as text."""
     return tuple(
         x if isinstance(x, str) else f"{x:,}" if isinstance(x, int) else number(x)
         for x in row
@@ -378,9 +386,10 @@ def _cells(row):
 
 
 def class_rows(evaluation: Evaluation) -> list[dict[str, Any]]:
-    """The numbers of each class, then those of all: means of AP, and one threshold.
+    """Returns the numbers of each class, then a row for all classes.
 
-    A threshold is that of the best F1, or None where it is best to show nothing.
+    The last row has the mean APs and the common threshold. A threshold is the one with
+    the best F1, or None if it is best to show nothing.
     """
     aps = evaluation.coco["AP"], evaluation.coco["AP50"]
     counts = evaluation.num_images, evaluation.num_objects
@@ -409,7 +418,7 @@ def class_rows(evaluation: Evaluation) -> list[dict[str, Any]]:
 
 
 def class_table(evaluation):
-    """The cells of `class_rows`, below the names of the columns."""
+    """Returns the cells of `class_rows` as rows, below a header."""
     columns = ("class", "objects", "AP", "AP50", "VOC 10")
     columns += ("from score", "precision", "recall", "F1")
     return [columns, *(_cells(row.values()) for row in class_rows(evaluation))]

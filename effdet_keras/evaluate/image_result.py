@@ -1,4 +1,4 @@
-"""What is true of one image, what was found in it, and which detection found what."""
+"""Ground truth and detections of one image, and how they match."""
 
 from __future__ import annotations
 
@@ -25,14 +25,15 @@ class ImageResult:
         image_id: int, the id in the dataset.
         truth_boxes: floats `[n, 4]`, `yxyx` in pixels of the image.
         truth_labels: ints `[n]`, `0 .. C-1`.
-        boxes: floats `[m, 4]`, `yxyx` in pixels of the image; kept best first.
+        boxes: floats `[m, 4]`, `yxyx` in pixels of the image. They are sorted by
+            score, highest first, together with `scores` and `labels`.
         scores: floats `[m]`, 0 to 1.
         labels: ints `[m]`, `0 .. C-1`.
         truth_is_crowd: bools `[n]`; None means that none is a crowd region.
-        name: string, the file of the image, for people.
+        name: string, the file name of the image, for display only.
         size: `(height, width)` of the image, in pixels; None if it is not known.
-        truth_areas: floats `[n]`, square pixels, as in the annotations; None means
-            those of the boxes.
+        truth_areas: floats `[n]`, areas in square pixels, as in the annotations; None
+            means the areas of the boxes.
 
     Raises:
         ValueError: If the lengths differ.
@@ -89,13 +90,13 @@ class ImageResult:
 
 
 def with_detections(result, keep):
-    """The result with the detections that `keep`, bools `[m]`, marks."""
+    """Returns the result with only the detections that `keep` `[m]` selects."""
     found = {name: getattr(result, name)[keep] for name in _FOUND}
     return dataclasses.replace(result, **found)
 
 
 def as_one_class(results: Sequence[ImageResult]) -> list[ImageResult]:
-    """The results if all classes were one: how well objects are found."""
+    """Returns the results with all classes merged into one, label 0."""
     return [
         dataclasses.replace(
             result,
@@ -107,34 +108,34 @@ def as_one_class(results: Sequence[ImageResult]) -> list[ImageResult]:
 
 
 def spread(items: Sequence, count: int) -> Sequence:
-    """At most so many items, evenly spread over all."""
+    """Returns at most `count` items, evenly spread over all."""
     return items[:: max(1, -(-len(items) // count))]
 
 
-# --- -1, COCO's mark where there is nothing to measure, and means that leave it out.
+# --- COCO reports -1 if there is nothing to measure. Means leave it out.
 
 UNMEASURED = -1.0
 
 
 def mean_of_measured(values: ArrayLike) -> float:
-    """The mean of the values that could be measured; `UNMEASURED` where none could."""
+    """Returns the mean of the measured values; `UNMEASURED` if there are none."""
     values = np.asarray(values, float)
     measured = values[values > UNMEASURED]
     return float(measured.mean()) if measured.size else UNMEASURED
 
 
-# --- Which detection found which object: COCO's greedy rule.
+# --- Matching of detections and objects, by COCO's greedy rule.
 
-NONE = -1  # no object; no detection
+NONE = -1  # in `Matches`: no object, or no detection
 
 
 class Matches(NamedTuple):
-    """What the `m` detections and `n` objects of one image are to each other."""
+    """The matches of the `m` detections and `n` objects of one image."""
 
-    truth: np.ndarray  # ints [m], the row of the object that was found, or -1
-    iou: np.ndarray  # floats [m], the IoU with it, or 0
-    is_ignored: np.ndarray  # bools [m], neither right nor wrong: in a crowd region
-    detection: np.ndarray  # ints [n], the row of the detection that found it, or -1
+    truth: np.ndarray  # ints [m], the row of the matched object, or -1
+    iou: np.ndarray  # floats [m], the IoU with the matched object, or 0
+    is_ignored: np.ndarray  # bools [m], True in a crowd region: neither right nor wrong
+    detection: np.ndarray  # ints [n], the row of the matched detection, or -1
 
     @property
     def is_true(self) -> np.ndarray:
@@ -148,16 +149,25 @@ class Matches(NamedTuple):
 
 
 def match_detections(result: ImageResult, iou_threshold: float = 0.5) -> Matches:
-    """Which object each detection found, by COCO's rule.
+    """Matches detections with objects by COCO's rule.
 
-    In the order of scores each takes, of the free objects of its class that overlap it
-    by the threshold or more, the one that it overlaps most. What then overlaps a crowd
-    region by as much of its own area is ignored.
+    Detections choose in descending order of their scores. Each is matched with the
+    object of its class that has the highest IoU with it, among the objects that are not
+    matched yet and whose IoU is at least the threshold. An unmatched detection is
+    ignored if at least that share of its own area lies in a crowd region of its class.
+
+    Args:
+        result: `ImageResult`.
+        iou_threshold: float, 0 to 1.
+
+    Returns:
+        `Matches`.
     """
     num_found, num_true = len(result.boxes), len(result.truth_boxes)
     truth, taken = np.full(num_found, NONE), np.full(num_true, NONE)
     iou, is_ignored = np.zeros(num_found), np.zeros(num_found, bool)
-    # The IoU of detections and objects, or the share inside of a crowd, `[m, n]`.
+    # IoU of detections and objects; for crowd regions, the share of the detection that
+    # lies inside: `[m, n]`.
     overlap = pairwise_iou(result.boxes, result.truth_boxes)
     is_crowd = result.truth_is_crowd
     overlap[:, is_crowd] = pairwise_share(result.boxes, result.truth_boxes[is_crowd])
@@ -165,7 +175,7 @@ def match_detections(result: ImageResult, iou_threshold: float = 0.5) -> Matches
     limit = min(iou_threshold, 1 - 1e-10)  # as in COCO: a margin for rounding
     for row in np.flatnonzero((overlap >= limit).any(axis=1)):
         free = np.where((taken == NONE) & ~is_crowd, overlap[row], 0.0)
-        best = num_true - 1 - int(np.argmax(free[::-1]))  # of equal ones the last
+        best = num_true - 1 - int(np.argmax(free[::-1]))  # the last of equal IoUs
         if free[best] >= limit:
             taken[best], truth[row], iou[row] = row, best, free[best]
         else:
@@ -174,22 +184,22 @@ def match_detections(result: ImageResult, iou_threshold: float = 0.5) -> Matches
 
 
 def pairwise_share(boxes1: np.ndarray, boxes2: np.ndarray) -> np.ndarray:
-    """How much of each first box lies in each second one, `[n, m]`."""
+    """Computes the share of each box of `boxes1` inside each of `boxes2`, `[n, m]`."""
     low = np.maximum(boxes1[:, None, :2], boxes2[:, :2])
     high = np.minimum(boxes1[:, None, 2:], boxes2[:, 2:])
     shared, areas = area(np.concatenate([low, high], axis=-1)), area(boxes1)[:, None]
     return np.divide(shared, areas, out=np.zeros_like(shared), where=areas > 0)
 
 
-# --- The detections of one class in a whole dataset, right or wrong.
+# --- Right and wrong detections of one class in a whole dataset.
 
 
 class Outcomes(NamedTuple):
-    """The `k` detections of a class that are right or wrong, best first."""
+    """The `k` detections of a class that are not ignored, in descending score order."""
 
     scores: np.ndarray  # floats [k], descending
-    is_true: np.ndarray  # bools [k], whether each found an object
-    num_objects: int  # how many objects there were to find
+    is_true: np.ndarray  # bools [k], whether each is a true positive
+    num_objects: int  # the number of objects of the class
 
 
 def outcomes_of(
@@ -199,9 +209,19 @@ def outcomes_of(
     *,
     match=match_detections,
 ) -> list[Outcomes]:
-    """Matches each image by a rule, and collects the detections class by class.
+    """Matches the detections of each image, and collects them per class.
 
-    Ties are in COCO's order: the lower image id first, then as they stand in the image.
+    Detections with equal scores are in COCO's order: the lower image id first, then in
+    their order in the image.
+
+    Args:
+        results: one `ImageResult` per image.
+        num_classes: int, `C`.
+        iou_threshold: float, 0 to 1.
+        match: function like `match_detections`.
+
+    Returns:
+        List of `C` `Outcomes`, in the order of the labels.
     """
     matches = [match(result, iou_threshold) for result in results]
     scores = concat_arrays([result.scores for result in results])
@@ -220,5 +240,5 @@ def outcomes_of(
 
 
 def concat_arrays(arrays, dtype=float):
-    """Arrays of one axis as one, also where there are none."""
+    """Concatenates one-dimensional arrays; an empty array if there are none."""
     return np.concatenate([np.zeros(0, dtype), *arrays])

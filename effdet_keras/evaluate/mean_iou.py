@@ -1,4 +1,4 @@
-"""Mean IoU: how well the classes of pixels are found."""
+"""Mean IoU, the metric of semantic segmentation."""
 
 from __future__ import annotations
 
@@ -12,14 +12,15 @@ from effdet_keras.labels import IGNORED_PIXEL
 
 
 class MeanIoU:
-    """Counts pixels by their true and their found class, over all images.
+    """Counts pixels by true and predicted class over all images, and computes IoU.
 
-    The IoU of a class is the number of pixels that have it in both, divided by the
-    number that have it in either; `mIoU` is the mean over the classes that are in
-    either, background among them. Pixels whose truth is 255 count nowhere.
+    The IoU of a class is the number of pixels that have the class in both mask and
+    prediction, divided by the number of pixels that have it in at least one of them.
+    `mIoU` is the mean over the classes that occur in at least one of them, background
+    included. Pixels whose true class is 255 are ignored.
 
     Args:
-        class_names: names of the classes of pixels, in the order of their numbers.
+        class_names: names of the segmentation classes, in the order of their numbers.
 
     Example:
         >>> metric = MeanIoU(["background", "cat"])
@@ -35,17 +36,17 @@ class MeanIoU:
     def reset(self) -> None:
         """Forgets all pixels."""
         count = len(self.class_names)
-        self.counts = np.zeros((count, count), np.int64)  # [true, found]
+        self.counts = np.zeros((count, count), np.int64)  # [true, predicted]
 
     def update(self, mask: ArrayLike, class_map: ArrayLike) -> None:
-        """Adds the pixels of an image, or of several.
+        """Adds the pixels of one or more images.
 
         Args:
-            mask: int array `[..., H, W]`, the true classes, 255 where there is none.
-            class_map: int array of that shape, the classes that were found.
+            mask: int array `[..., H, W]`, the true classes; 255 for ignored pixels.
+            class_map: int array of the same shape, the predicted classes.
 
         Raises:
-            ValueError: If the shapes differ, or a class has no name.
+            ValueError: If the shapes differ, or a class number has no name.
         """
         mask, class_map = np.asarray(mask), np.asarray(class_map)
         rule = "`mask` and `class_map` must be of the same shape"
@@ -61,7 +62,7 @@ class MeanIoU:
         self.counts += flat.reshape(count, count)
 
     def result(self) -> dict[str, float]:
-        """Returns `mIoU` and `IoU/<class>`; -1 where no pixel has the class."""
+        """Returns `mIoU` and `IoU/<class>`; -1 if no pixel has the class."""
         both = np.diag(self.counts)
         either = self.counts.sum(axis=0) + self.counts.sum(axis=1) - both
         measured = either > 0

@@ -1,4 +1,4 @@
-"""From which score to show detections, and whether scores say how sure they are."""
+"""Score thresholds and calibration of scores by a temperature."""
 
 from __future__ import annotations
 
@@ -31,12 +31,14 @@ from effdet_keras.evaluate.image_result import (
 class ScoreSettings:
     """A score threshold for each class, and a temperature for all scores.
 
-    `Evaluation.score_settings` makes them, `EfficientDet.score_settings` holds them.
+    `Evaluation.score_settings` creates them, and `EfficientDet.score_settings` stores
+    them.
 
     Args:
-        thresholds: floats `[C]`, 0 to 1, in the order of the model's labels: the
-            lowest score to keep of each class, before the temperature.
-        temperature: float above 0, for `apply_temperature`; None where it is not known.
+        thresholds: floats `[C]`, 0 to 1, in the order of the model's labels: the lowest
+            score to keep for each class. It applies to scores before calibration by the
+            temperature.
+        temperature: float above 0, for `apply_temperature`; None if it is not known.
 
     Raises:
         ValueError: If a threshold or the temperature is out of its range.
@@ -60,36 +62,45 @@ class ScoreSettings:
             object.__setattr__(self, "temperature", float(self.temperature))
 
     def to_dict(self) -> dict[str, Any]:
-        """Returns `thresholds`, a list, and `temperature`, for JSON."""
+        """Returns a dict of `thresholds`, a list, and `temperature`, for JSON."""
         return {"thresholds": list(self.thresholds), "temperature": self.temperature}
 
     @classmethod
     def from_dict(cls, fields: Mapping[str, Any]) -> ScoreSettings:
-        """Makes the settings of what `to_dict` returned."""
+        """Creates the settings from the dict of `to_dict`."""
         return cls(fields["thresholds"], fields.get("temperature"))
 
 
-# --- The score threshold with the best F1, for each class and for all.
+# --- The score threshold with the best F1, for each class and for all classes.
 
 
 class BestThreshold(NamedTuple):
-    """A score threshold with the best F1, and what it gives; -1 without objects."""
+    """The score threshold with the best F1; F1 and the rest are -1 without objects."""
 
     name: str  # the class
-    threshold: float  # the lowest score to show; infinity where it is best to show none
+    threshold: float  # the lowest score to show; infinity if it is best to show none
     f1: float  # the harmonic mean of precision and recall
-    precision: float  # the share of the shown detections that is right; -1 for none
-    recall: float  # the share of the objects that they found
+    precision: float  # the share of shown detections that are right; -1 without any
+    recall: float  # the share of objects that are found by shown detections
 
 
 def best_thresholds(
     results: Sequence[ImageResult], class_names: Sequence[str]
 ) -> list[BestThreshold]:
-    """The threshold with the best F1 for each class, and for all together at the end.
+    """Finds the threshold with the best F1 for each class, then one for all classes.
 
-    `F1 = 2 TP / (2 TP + FP + FN)`. Of thresholds with one F1 the highest is taken.
+    `F1 = 2 TP / (2 TP + FP + FN)`. If several thresholds have the best F1, the highest
+    is taken.
+
+    Args:
+        results: one `ImageResult` per image.
+        class_names: strings `[C]`, in the order of the labels.
+
+    Returns:
+        List of `C + 1` `BestThreshold`; the last is for all classes together.
     """
-    # Detections choose best first, so that a threshold changes no match above it.
+    # Detections are matched in descending order of scores. So a threshold does not
+    # change the matches of the detections above it.
     outcomes = outcomes_of(results, len(class_names))
     scores = concat_arrays([one.scores for one in outcomes])
     is_true = concat_arrays([one.is_true for one in outcomes], bool)
@@ -104,13 +115,14 @@ def _best(name: str, outcomes: Outcomes) -> BestThreshold:
     scores, is_true, num_objects = outcomes
     if not num_objects:
         return BestThreshold(name, math.inf, UNMEASURED, UNMEASURED, UNMEASURED)
-    # A threshold shows all detections of its score, or none. The first shows nothing.
+    # A threshold shows either all or none of the detections with equal scores. The
+    # first threshold shows nothing.
     is_last = np.diff(scores, append=-math.inf) < 0
     thresholds = np.append(math.inf, scores[is_last])
     num_shown = np.append(0, np.flatnonzero(is_last) + 1)
     num_true = np.append(0, np.cumsum(is_true)[is_last])
     f1 = 2 * num_true / (num_shown + num_objects)
-    best = int(np.argmax(f1))  # of equal ones the first
+    best = int(np.argmax(f1))  # the first of equal values: the highest threshold
     return BestThreshold(
         name,
         threshold=float(thresholds[best]),
@@ -120,21 +132,26 @@ def _best(name: str, outcomes: Outcomes) -> BestThreshold:
     )
 
 
-# --- Calibration: whether of the detections with a score of 0.8 four in five are right.
+# --- Calibration: with calibrated scores, 80 % of detections with score 0.8 are right.
 
-SANE_TEMPERATURES = (0.1, 10.0)  # beyond, scores do not tell right from wrong
+SANE_TEMPERATURES = (0.1, 10.0)  # outside, scores do not separate right from wrong
 _MIN_TEMPERATURE, _MAX_TEMPERATURE = 0.01, 100.0
-_STEPS = 60  # halvings of the range of temperatures: to the last bit of a float64
-_CLOSEST = 2.0**-24  # a float32 score is no closer to 1 than this without being 1
+_STEPS = 60  # bisections of the temperature range: down to the last bit of a float64
+_CLOSEST = 2.0**-24  # the least distance from 1 of a float32 score that is not 1
 
 
 def find_temperature(results: Sequence[ImageResult]) -> float | None:
-    """Finds the temperature, 0.01 to 100, that makes scores most like probabilities.
+    """Finds the temperature that makes scores as close as possible to probabilities.
 
-    With `z = log(s / (1 - s))` of a score, and `y = 1` of a right detection, else 0, it
-    has the smallest `sum(log(1 + exp(z / T)) - y * z / T)`
-    (https://arxiv.org/abs/1706.04599, section 4.2), which is convex in `1 / T`. None
-    where right or wrong detections are missing.
+    Let `z = log(s / (1 - s))` be the logit of a score `s`, and `y` be 1 for a right
+    detection and 0 for a wrong one. The temperature `T` minimizes the cross-entropy
+
+        sum(log(1 + exp(z / T)) - y * z / T)
+
+    (https://arxiv.org/abs/1706.04599, section 4.2), which is convex in `1 / T`.
+
+    Returns:
+        Float, 0.01 to 100; None if no detection is right, or none is wrong.
     """
     scores, is_right = scores_and_whether_right(results)
     if is_right.all() or not is_right.any():
@@ -143,7 +160,7 @@ def find_temperature(results: Sequence[ImageResult]) -> float | None:
     low, high = np.log(_MIN_TEMPERATURE), np.log(_MAX_TEMPERATURE)
     for _ in range(_STEPS):
         middle = (low + high) / 2
-        # The derivative of the sum by 1 / T.
+        # The derivative of the sum with respect to 1 / T.
         slope = np.sum(logits * (_sigmoid(logits / np.exp(middle)) - is_right))
         low, high = (middle, high) if slope > 0 else (low, middle)
     return float(np.exp((low + high) / 2))
@@ -152,15 +169,18 @@ def find_temperature(results: Sequence[ImageResult]) -> float | None:
 def apply_temperature(scores: ArrayLike, temperature: float) -> np.ndarray:
     """Computes `sigmoid(log(s / (1 - s)) / T)` of scores `s` and a temperature `T`.
 
+    This is temperature scaling (https://arxiv.org/abs/1706.04599, section 4.2).
+
     Args:
         scores: floats of any shape, 0 to 1.
         temperature: float above 0.
 
     Returns:
-        Float64 array of that shape, 0 to 1.
+        Float64 array of the shape of `scores`, 0 to 1.
 
     Raises:
-        ValueError: If the temperature is not above 0, or a score not within 0 and 1.
+        ValueError: If the temperature is not above 0, or a score is not between 0 and
+            1.
 
     Example:
         >>> apply_temperature([0.0, 0.2, 0.5, 0.8, 1.0], 2.0).round(3)
@@ -174,7 +194,10 @@ def apply_temperature(scores: ArrayLike, temperature: float) -> np.ndarray:
 
 
 def scores_and_whether_right(results):
-    """Of all detections that count: floats `[m]`, bools `[m]`."""
+    """Returns scores, and whether they are right, of all detections not ignored.
+
+    Both are arrays `[m]`, floats and bools.
+    """
     matches = [match_detections(result) for result in results]
     counts = ~concat_arrays([one.is_ignored for one in matches], bool)
     scores = concat_arrays([result.scores for result in results])

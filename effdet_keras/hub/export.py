@@ -1,4 +1,4 @@
-"""A model as a TF-Hub feature module, in the form of google/automl's trainer."""
+"""Exports a model as a TF-Hub feature module, in the format of google/automl."""
 
 import contextlib
 import json
@@ -16,7 +16,7 @@ from effdet_keras.train.averages import evaluated_weights
 from effdet_keras.train.freezing import frozen_state, restore_frozen, unfreeze
 from effdet_keras.weights.network_arrays import tf1_name
 
-# What paths of weights and of random state begin with; those of metrics do not.
+# Prefixes of the paths of weights and random state. Paths of metrics differ.
 _NETWORK = (
     "efficientnet-",
     "efficientnetv2-",
@@ -28,7 +28,11 @@ _NETWORK = (
 
 
 def network_features(model, images, training=False):
-    """What the last layer of each head sees."""
+    """Computes the inputs of the last layer of each head.
+
+    Returns two lists, for the class head and the box head, with one tensor
+    `[B, H, W, C]` per level.
+    """
     if model.features is not None:
         return model.features(images, training=training)
     config = model.config
@@ -61,7 +65,7 @@ def export_hub_module(model, path):
 
 @contextlib.contextmanager
 def _unfrozen(model):
-    """The model, all of it free to train, as one that was never compiled."""
+    """Returns a context in which the model is trainable, as if never compiled."""
     state, warmup = frozen_state(model), momentum_warmup(model)
     unfreeze(model)
     set_momentum_warmup(model, None)
@@ -73,7 +77,10 @@ def _unfrozen(model):
 
 
 def _callable(model):
-    """What is saved. TF-Hub's layer for Keras 2 asks for attributes of these names."""
+    """Returns the object to save.
+
+    TF-Hub's layer for Keras 2 requires attributes of these names.
+    """
     module = tf.train.Checkpoint()
     pairs = list(_variables(model))
 
@@ -100,7 +107,7 @@ def _callable(model):
 
 
 def _variables(model):
-    """Each variable below the last layers of the heads, and what stands for it."""
+    """Yields each variable before the heads' last layers, and the variable to save."""
     if model.features is not None:
         yield from ((v, v.value) for v in model.features.variables)
         return

@@ -1,4 +1,4 @@
-"""From a TF-Hub module to a model: our network where it is one, else the module."""
+"""Makes a model of a TF-Hub module: our network if it is equal, else the module."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ from effdet_keras.weights.identify import holds_more, match_arrays
 from effdet_keras.weights.network_arrays import TF1, WeightSource
 
 _ALL_BUT_NEW_LAYERS = r"(?!(class_net/class|box_net/box)-predict/)"
-# Features of two graphs of one network differ by rounding, 1e-5 of the largest; a
-# network that differs in one activation or one pooling by more than a tenth.
+# The features of two graphs of the same network differ only by rounding, by 1e-5 of the
+# largest. With one different activation or pooling, they differ by more than a tenth.
 _SAME = 1e-3
 
 
@@ -43,7 +43,7 @@ def from_hub(
     verbose,
     overrides,
 ):
-    """`EfficientDet.from_hub`; see there. `cls` is `EfficientDet`."""
+    """Implements `EfficientDet.from_hub`; see there. `cls` is `EfficientDet`."""
     if class_names is not None:
         class_names = checked_class_names(class_names, "`class_names`")
     module = open_hub_module(handle)
@@ -86,14 +86,15 @@ def check_features(module, config):
 
 
 def _own_network(cls, module, model_name, overrides, classes, verbose):
-    """Our network with the module's weights, or None where it is another network."""
+    """Returns our network with the module's weights; None if the module differs."""
     weights = [v for v in module.variables if v.dtype.is_floating]  # no random state
     arrays = {v.name.split(":")[0]: v.numpy() for v in weights}
     source = WeightSource(module.handle, "TF-Hub module", TF1, arrays)
     config = _matching_config(module, source, model_name, overrides)
     if config is None:
         return None
-    # A module for one size is compared at that size, and modules compute in float32.
+    # A module with a fixed image size is compared at that size. Modules compute in
+    # float32.
     probed = config.replace(image_size=module.fixed_size or config.image_size)
     is_float32 = keras.config.dtype_policy().name == "float32"
     model = cls(probed, **classes, dtype=None if is_float32 else "float32")
@@ -111,7 +112,7 @@ def _own_network(cls, module, model_name, overrides, classes, verbose):
         weights = model.get_weights()
         model = cls(config, **classes)
         model.set_weights(weights)
-    model.pretrained = "detector of other classes"  # a module has no outputs
+    model.pretrained = "detector of other classes"  # a module has no output layers
     text = f"{report.num_loaded} weights of {config.name}, in this package's network"
     _print_kind(verbose, module, text)
     return model
@@ -125,7 +126,7 @@ def _matching_config(module, source, model_name, overrides):
     else:
         names = MODEL_NAMES if model_name is None else [model_name]
         configs = [c for n in names if (c := _config(n, overrides)) is not None]
-        if model_name is None:  # google/automl's modules: PyTorch's models have none
+        if model_name is None:  # only google/automl has modules, PyTorch effdet has not
             configs = [c for c in configs if c.backbone_padding == "same"]
     fitting = [config for config in configs if _fits(source, config)]
     if len(fitting) > 1:
@@ -180,21 +181,31 @@ def _print_kind(verbose, module, text):
         print(printable(line), flush=True)
 
 
-# --- A whole detector from TF-Hub: images in, `Detections` out, nothing to train.
+# --- A complete detector from TF-Hub, from images to `Detections`, not trainable.
 
-# The outputs (boxes, scores, classes) by form. Those of the Object Detection API
-# are fractions of the image, those of google/automl's inspector are pixels.
+# The names of the outputs (boxes, scores, classes). Boxes of the Object Detection API
+# ("detection") are fractions of the image. Boxes of google/automl's inspector
+# ("output") are pixels.
 _OUTPUTS = {
     "detection": ("detection_boxes", "detection_scores", "detection_classes"),
     "output": ("output_0", "output_1", "output_2"),
 }
 
 
-_PARSING = ("ParseExample", "ParseSingleExample")  # operations, of any version
+_PARSING = ("ParseExample", "ParseSingleExample")  # start of operation names
 
 
 class HubDetector:
-    """A detector module, such as `https://tfhub.dev/tensorflow/efficientdet/d0/1`."""
+    """A detector module, such as `https://tfhub.dev/tensorflow/efficientdet/d0/1`.
+
+    Args:
+        module: `HubModule` of a detector.
+        class_names: class names in the order of the labels, or None.
+        category_ids: category ids, one per label, or None.
+
+    Raises:
+        ValueError: If the module does not take one tensor of images or of strings.
+    """
 
     def __init__(self, module, class_names=None, category_ids=None):
         self.module = module
@@ -214,8 +225,11 @@ class HubDetector:
         verbose: int | str = "auto",
         classes: Sequence[str | int] | None = None,
     ) -> Detections | list[Detections]:
-        """Finds objects in images of any size; see `EfficientDet.detect`."""
-        rule = ScoreRule(self, score_threshold, classes=classes)  # it has no "best"
+        """Detects objects in images of any size; see `EfficientDet.detect`.
+
+        Images are processed one by one. `batch_size` and `verbose` have no effect.
+        """
+        rule = ScoreRule(self, score_threshold, classes=classes)  # "best" is an error
         sources, is_single = image_sources(images)
         found = [rule.applied_to(self._detect(source)) for source in sources]
         return found[0] if is_single else found
@@ -241,7 +255,7 @@ class HubDetector:
         )
 
     def _inputs(self, image):
-        """The input, its image's size, and what a pixel measures in the original."""
+        """Returns the input, the image's size, and image pixels per input pixel."""
         if self._input.dtype == tf.string:
             return self._encoded(image), image.shape[:2], 1.0
         batch, *size, _ = self._input.shape
@@ -255,7 +269,7 @@ class HubDetector:
         return tf.constant(images), image.shape[:2], scale
 
     def _encoded(self, image):
-        """The image as a file; as a `tf.train.Example` where the module parses one."""
+        """Encodes the image as PNG, in a `tf.train.Example` if the module parses it."""
         file = tf.io.encode_png(_whole_pixels(image).astype("uint8")).numpy()
         if _parses_examples(self._signature.graph):
             feature = tf.train.Feature(bytes_list=tf.train.BytesList(value=[file]))
@@ -265,7 +279,11 @@ class HubDetector:
 
 
 def _only_input(module, inputs):
-    """Name and `tf.TensorSpec` of the input of a detector; an error for other kinds."""
+    """Returns the name and `tf.TensorSpec` of the only input of a detector.
+
+    Raises:
+        ValueError: If there are several inputs, or it is not images or strings.
+    """
     (name, spec), *others = inputs.items()
     rank = spec.shape.rank
     if others or rank != (1 if spec.dtype == tf.string else 4):

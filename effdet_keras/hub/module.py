@@ -1,4 +1,4 @@
-"""TF-Hub modules: features or detectors, found and loaded; and features as a layer."""
+"""Loads TF-Hub modules, features or detectors, and wraps features as a Keras layer."""
 
 import contextlib
 import dataclasses
@@ -18,14 +18,14 @@ from effdet_keras._internal.optional_imports import tensorflow as tf
 from effdet_keras._internal.whole_files import local_path, shown_address
 from effdet_keras.errors import InvalidValueError, first_line
 
-# Its version 0.16.1 needs `pkg_resources`, which setuptools 82 dropped.
+# tensorflow-hub 0.16.1 needs `pkg_resources`, which setuptools 82 removed.
 _INSTALL = "tensorflow-hub tf-keras setuptools<82"
 tensorflow_hub = OptionalModule("tensorflow_hub", install=_INSTALL)
 tensorflow_hub_resolver = OptionalModule("tensorflow_hub.resolver", install=_INSTALL)
 
-NOTES_FILE = "effdet_keras.json"  # what `export_hub_module` tells of a module
-NOTES_FOLDER = "assets.extra"  # SavedModel's place for files of its users
-_GRAPH_FILES = ("saved_model.pb", "saved_model.pbtxt")  # of which a SavedModel has one
+NOTES_FILE = "effdet_keras.json"  # config and class names, from `export_hub_module`
+NOTES_FOLDER = "assets.extra"  # the folder in a SavedModel for files of its users
+_GRAPH_FILES = ("saved_model.pb", "saved_model.pbtxt")  # a SavedModel has one of them
 _FORM = (
     "A feature module is called with `(images, training=True or False)`, images "
     "float32 [batch, height, width, 3], and returns two lists, class features and box "
@@ -35,7 +35,7 @@ _FORM = (
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class HubModule:
-    """A TF-Hub module that was loaded: a feature module (`_FORM`), or a detector."""
+    """A loaded TF-Hub module: a feature module (`_FORM`) or a detector."""
 
     handle: str
     folder: str
@@ -44,7 +44,7 @@ class HubModule:
 
     @property
     def graph_digest(self):
-        """The SHA-256 of the file of the graph; the weights are in other files."""
+        """The SHA-256 of the graph's file; weights are in other files."""
         return _graph_digest(self.folder)
 
     @property
@@ -83,7 +83,7 @@ class HubModule:
         return tuple(list(levels) for levels in found)
 
     def features_of(self, images):
-        """What `features` gives for an array, in inference, outside of a model."""
+        """Computes `features` of an array in inference, outside of a model."""
         strategy = tf.distribute.get_strategy()
         images = tf.constant(images)
         found = strategy.run(lambda: self.features(images, training=False))
@@ -97,11 +97,11 @@ def open_hub_module(handle):
 
 
 def reopen_hub_module(handle, graph_digest=None):
-    """Loads the module that a saved model names, from this machine alone.
+    """Loads the module that a saved model names, without a download.
 
-    A module that has another graph in the same place, with weights of equal shapes,
-    would take the saved weights and compute something else with them. So the graph must
-    have the digest that was saved; None, of files without one, is not compared.
+    A different module in the same place, whose weights have the same shapes, would
+    accept the saved weights and compute something else with them. So the graph must
+    have the digest that was saved. None, for files without a digest, skips the check.
     """
     shown, folder = shown_address(handle), _cache_folder(handle)
     if not os.path.isdir(folder):
@@ -123,7 +123,10 @@ def reopen_hub_module(handle, graph_digest=None):
 
 
 def detector_form(module):
-    """Which names a detector's outputs have: "detection", "output", or None."""
+    """Returns the kind of a detector's output names: "detection", "output", or None.
+
+    None if the module is not a detector.
+    """
     signatures = getattr(module.loaded, "signatures", {})
     if "serving_default" not in signatures:
         return None
@@ -158,7 +161,7 @@ def _resolve(handle):
 
 
 def _cache_folder(handle):
-    """Where the module of a handle lies once it has been fetched."""
+    """Returns the folder of a handle's module, after it has been downloaded."""
     if not _is_url(handle):
         return handle
     cache = tensorflow_hub_resolver.tfhub_cache_dir(use_temp=True)
@@ -180,7 +183,7 @@ def _load(handle, folder):
     load = tensorflow_hub.require("Loading a TF-Hub module").load
     try:
         loaded = load(folder)
-    except Exception as error:  # TensorFlow's errors have no class in common
+    except Exception as error:  # TensorFlow's errors have no common base class
         raise InvalidValueError(
             f"The TF-Hub module {shown_address(handle)!r} in '{folder}' is no "
             f"SavedModel that TensorFlow can load: {first_line(error)}. Copy or "
@@ -197,11 +200,11 @@ def _load(handle, folder):
     return module
 
 
-# --- A feature module as a layer of Keras 3: it trains, freezes and saves.
+# --- A feature module as a Keras 3 layer, which can be trained, frozen and saved.
 
 
 class _Fixed(keras.Variable):
-    """A variable that the module itself moves, if anyone does: never trained."""
+    """A variable that is never trained; only the module's graph may update it."""
 
     @property
     def trainable(self):
@@ -214,7 +217,23 @@ class _Fixed(keras.Variable):
 
 @keras.saving.register_keras_serializable(package="effdet_keras")
 class HubFeatures(keras.layers.Layer):
-    """Computes with the graph and the variables of a feature module."""
+    """Computes features with the graph and the variables of a feature module.
+
+    Args:
+        module: `HubModule` of a feature module.
+        **kwargs: arguments of `keras.layers.Layer`, such as `name`. `dtype` is always
+            float32.
+
+    Call arguments:
+        images: float32 tensor `[B, H, W, 3]`.
+
+    Returns:
+        Two lists, class features and box features, with one float tensor
+        `[B, h, w, C]` per level.
+
+    Raises:
+        RuntimeError: If the Keras backend is not TensorFlow.
+    """
 
     def __init__(self, module, **kwargs):
         require_tensorflow(
@@ -224,13 +243,13 @@ class HubFeatures(keras.layers.Layer):
         kwargs = {"name": "hub_module", **kwargs, "dtype": "float32"}
         super().__init__(**kwargs)
         self.module = module
-        self._graph_digest = module.graph_digest  # of the graph that was loaded
+        self._graph_digest = module.graph_digest  # digest of the loaded graph
         used_paths = set()
         for variable in module.variables:
             self._track_variable(_wrapped(module, variable, used_paths))
 
     def build(self, input_shape):
-        # A module's graph may not tell the shapes of what it returns.
+        # The graph of a module may not state the shapes of its outputs.
         found = self.module.features_of(np.zeros((1, *input_shape[1:]), "float32"))
         self._shapes = tuple([tuple(x.shape[1:]) for x in levels] for levels in found)
 
@@ -251,7 +270,7 @@ class HubFeatures(keras.layers.Layer):
     @classmethod
     def from_config(cls, config):
         config = dict(config)
-        # Former versions called it the fingerprint, and some had none.
+        # Former versions called the digest "fingerprint", and some had none.
         digest = config.pop("fingerprint", None)
         digest = config.pop("graph_digest", digest)
         module = reopen_hub_module(config.pop("handle"), digest)
@@ -259,22 +278,22 @@ class HubFeatures(keras.layers.Layer):
 
 
 def _wrapped(module, variable, used_paths):
-    """A TensorFlow variable as one of Keras, of the same storage."""
+    """Wraps a TensorFlow variable as a Keras variable with the same storage."""
     *scopes, name = _free_path(variable.name, used_paths).split("/")
     trains = module.is_trainable(variable)
     with contextlib.ExitStack() as stack:
         for scope in scopes:
             stack.enter_context(keras.name_scope(scope))
         kind = keras.Variable if trains else _Fixed
-        return kind(  # of the same storage, not a copy
+        return kind(  # shares the storage instead of a copy
             initializer=variable, trainable=trains, dtype=variable.dtype.name, name=name
         )
 
 
 def _free_path(name, used_paths):
-    """A variable's name as a path that no other weight of the model has."""
+    """Turns a variable's name into a path that no other weight of the model has."""
     path = "/".join(part for part in name.split(":")[0].split("/") if part)
-    if "-predict/" in path:  # a module may hold layers that the model makes new
+    if "-predict/" in path:  # a module may have layers that the model creates itself
         path = f"hub_module/{path}"
     unique, number = path, 1
     while unique in used_paths:

@@ -1,4 +1,7 @@
-"""Archives: model files that describe themselves, always whole even after a kill."""
+"""Archives: model files that describe themselves.
+
+An archive is written atomically: even a killed process leaves no incomplete file.
+"""
 
 from __future__ import annotations
 
@@ -53,12 +56,12 @@ from effdet_keras.weights.checkpoint_files import (
     is_archive,
 )
 
-ARCHIVE_ENTRY = "archive.json"  # in the zip file, beside Keras' own entries
-WEIGHTS_ENTRY = "model.weights.h5"  # one of these
-CONFIG_ENTRY = "config.json"  # another
-CLASS_NAME = "effdet_keras>EfficientDet"  # in it
-_FORMAT = 1  # rises when an older version could not read the entry
-# What `zipfile` and `json` raise on damaged bytes.
+ARCHIVE_ENTRY = "archive.json"  # our entry in the zip file, in addition to Keras' own
+WEIGHTS_ENTRY = "model.weights.h5"  # entry of Keras
+CONFIG_ENTRY = "config.json"  # entry of Keras
+CLASS_NAME = "effdet_keras>EfficientDet"  # the registered name in `CONFIG_ENTRY`
+_FORMAT = 1  # is increased when older versions cannot read a new `ARCHIVE_ENTRY`
+# The exceptions that `zipfile` and `json` raise for damaged files.
 ZIP_DAMAGES = (
     zipfile.BadZipFile,
     zlib.error,
@@ -73,14 +76,23 @@ _PACKAGES = ("keras", "tensorflow", "jax", "torch", "numpy")
 
 
 class DamagedFileError(InvalidValueError):
-    """A checkpoint is not what was written."""
+    """A checkpoint is damaged, or is not a `.keras` file."""
 
     def __init__(self, path, reason):
         super().__init__(f"'{path}' is damaged, or not a `.keras` file ({reason}).")
 
 
 def write_archive(model, path, info=None):
-    """Writes a model to a `.keras` file that says what it is."""
+    """Writes a model to a `.keras` file that describes itself, in `archive.json`.
+
+    Args:
+        model: `EfficientDet`.
+        path: path of the file, which must end in ".keras".
+        info: dict of further metadata, or None. It overrides the usual metadata.
+
+    Raises:
+        ValueError: If the path is wrong, or a weight is not finite.
+    """
     path = local_path(path, "The path of an archive")
     rule = "The path of an archive must end in '.keras'"
     require(path.suffix == ".keras", rule, path=str(path))
@@ -93,27 +105,28 @@ def write_archive(model, path, info=None):
 
 
 def copy_archive(source, path):
-    """Copies an archive, as safely as `write_archive` writes one."""
+    """Copies an archive atomically, as `write_archive` writes one."""
     with atomic_write(path) as partial:
         copy_file(source, partial)
 
 
 def read_archive_info(path: str | os.PathLike) -> dict[str, Any]:
-    """Reads what an archive tells about itself, without loading the model.
+    """Reads the metadata of an archive without loading the model.
 
     Args:
-        path: path of a file of `write_archive`, or of a folder of
-            `CheckpointArchive` or of a run, of which it reads `best.keras`.
+        path: path of a file of `write_archive`; or path of a folder of
+            `CheckpointArchive` or of a run, and then `best.keras` in it is read
+            (`last.keras` if there is no best).
 
     Returns:
         Dict with `config`, `class_names`, `category_ids`, `score_settings`,
-        `versions`, `backend`, `created`, `random_state`, and what the writer noted:
-        `CheckpointArchive` notes `epoch`, `metrics`, `monitor`, `mode` and
+        `versions`, `backend`, `created`, `random_state`, and the metadata that the
+        writer added: `CheckpointArchive` adds `epoch`, `metrics`, `monitor`, `mode` and
         `evaluated_weights`.
 
     Raises:
         FileNotFoundError: If there is no such file.
-        ValueError: If the file is damaged, of another kind, or of a newer
+        ValueError: If the file is damaged, is not an archive, or was written by a newer
             version of this package.
 
     Example:
@@ -133,7 +146,12 @@ def read_archive_info(path: str | os.PathLike) -> dict[str, Any]:
 
 
 def load_archive(path, *, resume=False):
-    """Loads the model of an archive, compiled as it was."""
+    """Loads the model of an archive, compiled as it was when it was saved.
+
+    With `resume=True` the model is prepared to continue its training: a folder means
+    its last checkpoint instead of its best, and precision, optimizer and random state
+    are restored.
+    """
     path = checkpoint_file(path, LAST_FILE if resume else BEST_FILE)
     info = read_entry(path, check_all=True) or {}
     _check_weights_entry(path)
@@ -147,14 +165,15 @@ def load_archive(path, *, resume=False):
 
 
 def _load_to_resume(path, info):
-    """The model of a training, with its precision, optimizer and random state.
+    """Loads a model to continue its training: precision, optimizer and random state.
 
-    Weights and optimizer belong together: an archive whose optimizer cannot be loaded
-    is refused, because its training would begin anew, in the same folder.
+    Weights and optimizer belong together. An archive whose optimizer cannot be loaded
+    is rejected, because its training would start from the beginning in the same folder.
     """
     compiled = _compile_config(path)
     with _dtype_policy(compiled.get(DTYPE_POLICY)), warnings.catch_warnings():
-        # `resume_training` makes an error of it, with the cure.
+        # Instead of this warning, `resume_training` raises an error that says what to
+        # do.
         warnings.filterwarnings("ignore", "Skipping variable loading for optimizer")
         model = keras.saving.load_model(path)
     for variable, value in zip(_random_state(model), info.get("random_state", [])):
@@ -167,15 +186,15 @@ def _load_to_resume(path, info):
 
 
 def _compile_config(path):
-    """How the model in a `.keras` file was compiled; empty where it was not."""
+    """Returns the compile config in a `.keras` file; {} if it was not compiled."""
     with open_zip(path) as archive:
         return json.loads(archive.read(CONFIG_ENTRY)).get("compile_config") or {}
 
 
 @contextlib.contextmanager
 def _dtype_policy(policy: dict | None) -> Iterator[None]:
-    """Context in which models are made with a policy; None is the process' own."""
-    if policy is None:  # of a file that does not say
+    """Returns a context that sets the dtype policy; None keeps the current policy."""
+    if policy is None:  # the file does not store its policy
         yield
         return
     before = keras.config.dtype_policy()
@@ -194,14 +213,14 @@ def _dtype_policy(policy: dict | None) -> Iterator[None]:
 
 
 def _check_weights_entry(path):
-    """Raises where the HDF5 file of an archive would have other files read."""
+    """Raises an error if the HDF5 file in an archive refers to other files."""
     with open_zip(path) as archive:
         if WEIGHTS_ENTRY in archive.namelist():
             check_hdf5_file(io.BytesIO(archive.read(WEIGHTS_ENTRY)), path)
 
 
 def _random_state(model):
-    """The variables of all seed generators, in the order they were made."""
+    """Returns the variables of all seed generators, in the order of creation."""
     return [v for v in model.variables if v.name == "seed_generator_state"]
 
 
@@ -235,7 +254,11 @@ def _version(package):
 
 
 def checkpoint_file(path, name_in_folder):
-    """The path of a checkpoint, of which a folder has several."""
+    """Returns the local path of a checkpoint; a folder means `name_in_folder` in it.
+
+    Raises:
+        FileNotFoundError: If there is no checkpoint.
+    """
     path = path_of_checkpoint(path)
     if path.is_dir():
         folder, path = path, checkpoint_in(path, name_in_folder)
@@ -250,16 +273,24 @@ def checkpoint_file(path, name_in_folder):
 
 
 def path_of_checkpoint(path):
-    """The path of a file or folder, on this machine or at an address."""
+    """Returns the path of a file or folder, on this machine or at a remote address."""
     if is_remote(path):
         return path_of(path)
     return local_path(path, "The path of a checkpoint")
 
 
 def read_entry(path, check_all=False, file=None):
-    """The content of `archive.json`, or None in a file of `model.save`.
+    """Reads `archive.json` of a `.keras` file; None if `model.save` wrote the file.
 
-    Of an opened `file`, where `path` may name another one by now.
+    Args:
+        path: path of the file.
+        check_all: bool, whether to check the checksums of all entries.
+        file: the opened file, or None to open `path`. With a `file`, `path` is for
+            messages only, because another file may have replaced it meanwhile.
+
+    Raises:
+        ValueError: If the file is damaged, is not a checkpoint of Keras, or was written
+            by a newer version of this package.
     """
     info = None
     is_open = file is not None
@@ -293,13 +324,13 @@ def read_entry(path, check_all=False, file=None):
 
 
 def _rename_old_entries(info):
-    """Gives `training_position` of an older archive its name of today, in place."""
+    """Renames `place` of an older archive to `training_position`, in place."""
     if "place" in info:
         info["training_position"] = rename_position_fields(info.pop("place"))
 
 
 def rename_position_fields(fields):
-    """The fields of a training position that an older version named differently."""
+    """Renames the fields of a training position that an older version wrote."""
     new_names = {
         "steps": "total_steps",
         "means": "metrics",
@@ -309,8 +340,8 @@ def rename_position_fields(fields):
 
 
 def read_model(path, file=None):
-    """The class and the arguments of the `EfficientDet` in a `.keras` file."""
-    read_entry(path, file=file)  # refuses what is no file of Keras, or too new
+    """Reads the class and the arguments of the `EfficientDet` in a `.keras` file."""
+    read_entry(path, file=file)  # rejects files that are not Keras', or too new
     try:
         with open_zip(path if file is None else file, path) as archive:
             model = json.loads(archive.read(CONFIG_ENTRY))
@@ -327,7 +358,7 @@ def read_model(path, file=None):
     return model
 
 
-# --- Thresholds and temperature put into an archive, whose weights stay as they are.
+# --- Thresholds and temperature in an archive, stored without changing its weights.
 
 
 def store_score_settings(
@@ -338,27 +369,29 @@ def store_score_settings(
 ) -> pathlib.Path:
     """Stores thresholds and temperature in a `.keras` file of an `EfficientDet`.
 
-    The model that `from_archive` or `Predictor.load` makes of the file then has them as
-    its `score_settings`, and so has its export. Nothing else in the file changes:
-    weights, averages and optimizer are copied byte by byte. It is replaced whole or not
-    at all.
+    The model that `from_archive` or `Predictor.load` loads from the file then has them
+    as its `score_settings`. So do exports of this model. Nothing else in the file
+    changes: weights, averages and optimizer are copied byte by byte. The file is
+    replaced atomically.
 
     Args:
-        path: path of a `.keras` file, or of a folder of `CheckpointArchive` or of a
-            run, of which `best.keras` is meant.
+        path: path of a `.keras` file; or path of a folder of `CheckpointArchive` or of
+            a run, and then `best.keras` in it is changed (`last.keras` if there is no
+            best).
         settings: `ScoreSettings`, in the order of the model's labels.
-        weights_digest: string, what `digest_of_weights(path)` returned before the
-            evaluation that chose `settings`; None if nothing else writes the file.
+        weights_digest: string, the result of `digest_of_weights(path)` before the
+            evaluation that chose `settings`. None if no other process writes the file.
 
     Returns:
         `pathlib.Path` of the file.
 
     Raises:
-        ValueError: If the file is of another kind, damaged, or has another number of
-            classes than `settings`.
-        RuntimeError: If its weights are not those of `weights_digest`, or it is
-            replaced meanwhile, as by a training. Nothing is then changed.
-        FileNotFoundError: If it is not there.
+        ValueError: If the file is not a `.keras` file of an `EfficientDet`, is damaged,
+            or has a different number of classes than `settings`.
+        RuntimeError: If the weights are not those of `weights_digest`, or the file is
+            replaced during the call, for example by a training. The file is then not
+            changed.
+        FileNotFoundError: If there is no such file.
 
     Example:
         >>> import tempfile
@@ -372,12 +405,14 @@ def store_score_settings(
         ScoreSettings(thresholds=(0.4,), temperature=1.5)
     """
     path = file_for_score_settings(path)
-    # One opened file to the end, whatever takes its name meanwhile.
+    # The file is opened once, so that all reads see the same file even if another one
+    # replaces it meanwhile.
     with atomic_write(path) as partial, open(path, "rb") as file:
         if weights_digest not in (None, _digest_of_weights(file)):
             raise _replaced_meanwhile(path)
         config = read_model(path, file)
-        info = read_entry(path, check_all=True, file=file)  # a damaged one stays
+        # An error for a damaged file leaves it unchanged.
+        info = read_entry(path, check_all=True, file=file)
         _check_number(path, settings, config)
         config["config"]["score_settings"] = settings.to_dict()
         changed = {CONFIG_ENTRY: json.dumps(config)}
@@ -409,15 +444,16 @@ def _replaced_meanwhile(path):
 
 
 def digest_of_weights(path: str | os.PathLike[str]) -> str:
-    """SHA-256 of the weights in a `.keras` file, in hexadecimal digits.
+    """Returns the SHA-256 of the weights in a `.keras` file, as hexadecimal digits.
 
-    It changes when a training replaces the file, and not when thresholds are stored.
+    It changes when a training replaces the file, but not when thresholds are stored.
 
     Args:
-        path: path of the file, or of a folder, see `store_score_settings`.
+        path: path of the file or of a folder, as for `store_score_settings`.
 
     Raises:
-        ValueError: If the file is of another kind or damaged.
+        ValueError: If the file is not a `.keras` file of an `EfficientDet`, or damaged.
+        FileNotFoundError: If there is no such file.
 
     Example:
         >>> digest_of_weights("nowhere.keras")
@@ -430,7 +466,10 @@ def digest_of_weights(path: str | os.PathLike[str]) -> str:
 
 
 def _digest_of_weights(file):
-    """Of all entries but those that `store_score_settings` writes."""
+    """Returns the digest of all entries except `config.json` and `archive.json`.
+
+    `store_score_settings` changes these two.
+    """
     digest = hashlib.sha256()
     try:
         with open_zip(file, file.name) as archive:
@@ -458,5 +497,5 @@ def file_for_score_settings(path: str | os.PathLike[str]) -> pathlib.Path:
             "in the model it was exported from, and export that again."
         )
     path = checkpoint_file(path, BEST_FILE)
-    read_model(path)  # refuses another's
+    read_model(path)  # rejects files of other models
     return path

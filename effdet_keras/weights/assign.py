@@ -1,4 +1,4 @@
-"""Puts the arrays of a file into a model, strictly: nothing is skipped in silence."""
+"""Assigns the arrays of a file to a model, and reports every array that is skipped."""
 
 from __future__ import annotations
 
@@ -17,20 +17,33 @@ from effdet_keras.weights.network_arrays import (
     tf1_name,
 )
 
-# The values of `fine_tune_checkpoint_type` of the Object Detection API, and what each
-# leaves as it is in the model. There "detection" restores the feature extractor, which
-# is the backbone with the BiFPN.
+# The values of `fine_tune_checkpoint_type` of the Object Detection API, each with a
+# function that selects the arrays not to load. In that API, "detection" restores the
+# feature extractor, which is the backbone with the BiFPN.
 CHECKPOINT_TYPES = {
     "full": lambda array: False,
     "detection": lambda array: array.is_head,
     "classification": lambda array: not array.is_backbone,
 }
 
-BACKBONE_ALONE = "the file holds a backbone alone"  # why others keep theirs
+BACKBONE_ALONE = "the file holds a backbone alone"  # reason why other weights are new
 
 
 def assign_source(model, source, *, skip_mismatch=False, checkpoint_type=None):
-    """Assigns the arrays of a source to a model, and returns a `LoadReport`."""
+    """Assigns the arrays of a source to a model, and returns a `LoadReport`.
+
+    Args:
+        model: `EfficientDet`.
+        source: `WeightSource`.
+        skip_mismatch: bool. `True` keeps the weights of the model for which the file
+            has no array of the right shape. `False` raises an error for them. Class
+            heads with other classes, and files of a backbone alone, are not errors.
+        checkpoint_type: `None`, or one of `CHECKPOINT_TYPES`: which parts of the
+            network to load.
+
+    Raises:
+        ValueError: If the arrays do not fit the model, or there are none.
+    """
     check_choice("checkpoint_type", checkpoint_type, (None, *CHECKPOINT_TYPES))
     match = match_arrays(source, model.config)
     _check_mapped(source, model)
@@ -76,7 +89,7 @@ def assign_source(model, source, *, skip_mismatch=False, checkpoint_type=None):
 
 
 def _check_mapped(source, model):
-    """Raises where a name map gives an array to a weight that the model has not."""
+    """Raises an error if a name map names a weight that the model does not have."""
     names = [array.name for array in network_arrays(model.config)]
     for target, (in_file, _) in source.mapped.items():
         if target not in names:
@@ -89,7 +102,7 @@ def _check_mapped(source, model):
 
 
 class _Plan:
-    """What goes into the model by name, what cannot, and what stays and why."""
+    """Arrays to assign, arrays that do not fit, and weights to keep, with reasons."""
 
     def __init__(self, match):
         self.values = dict(match.found)
@@ -107,11 +120,14 @@ class _Plan:
 
 
 def _leave_other_classes(plan, model, source):
-    """Leaves the last layer of the class head where its classes are others."""
+    """Keeps the last layer of the class head if the file has different classes.
+
+    The outputs of classes that file and model share by name are loaded nevertheless.
+    """
     layer = [a.name for a in network_arrays(model.config) if a.part == "class_predict"]
     held = {n: plan.values.get(n, plan.mismatched.get(n)) for n in layer}
     if not layer or any(value is None for value in held.values()):
-        return  # there is no class head, or not in the file
+        return  # the model or the file has no class head
     bias, num_anchors = held[layer[-1]], model.config.num_anchors
     if bias.ndim != 1 or bias.size % num_anchors:
         return  # not the last layer of a head with these anchors
@@ -125,7 +141,7 @@ def _leave_other_classes(plan, model, source):
         return
     else:
         reason = "the classes of the file have other names"
-    kept = {}  # of classes that both name: the model's label to the file's
+    kept = {}  # for classes with the same name: the model's label to the file's label
     if names and file_names:
         kept = {names.index(n): file_names.index(n) for n in names if n in file_names}
     plan.leave(layer, reason, tuple(names[label] for label in kept))
@@ -134,7 +150,7 @@ def _leave_other_classes(plan, model, source):
 
 
 def _kind_of_start(model, plan):
-    """`EfficientDet.pretrained` of the weights that were assigned."""
+    """Returns `EfficientDet.pretrained` for the weights that were assigned."""
     if all(map(is_backbone_name, plan.values)):
         return "backbone"
     loaded = model.loaded_classes
@@ -143,7 +159,7 @@ def _kind_of_start(model, plan):
 
 
 def _loaded_classes(model, source, plan):
-    """Which classes were loaded; None where it had other weights too that were not."""
+    """Returns the classes that were loaded; None if other weights are new as well."""
     new = [name for group in plan.new for name in group.names]
     parts = {array.name: array.part for array in network_arrays(model.config)}
     if any(parts[name] != "class_predict" for name in new):
@@ -160,7 +176,7 @@ def _loaded_classes(model, source, plan):
 
 
 def _leave_other_segmentation(plan, model):
-    """Leaves a segmentation head that the file lacks, or its last layer."""
+    """Keeps a segmentation head that the file lacks, or its last layer if different."""
     head = [a.name for a in network_arrays(model.config) if a.is_segmentation]
     if head and all(name in plan.missing for name in head):
         if any(not is_backbone_name(name) for name in plan.values):
@@ -177,13 +193,16 @@ def _leave_other_segmentation(plan, model):
 
 
 def _values_of_kept_classes(model, held, num_file_classes, kept):
-    """The class head of the model, with the file's values for classes it kept."""
+    """Returns the class layer, with the file's values for the classes in `kept`.
+
+    `kept` maps labels of the model to labels of the file.
+    """
     by_name = {tf1_name(variable): variable for variable in model.weights}
     labels, file_labels = list(kept), list(kept.values())
     values = {}
     for name, value in held.items():
         if name.endswith("/depthwise_kernel"):
-            values[name] = value  # every class looks through the same filters
+            values[name] = value  # all classes share these filters
             continue
         own = np.array(ops.convert_to_numpy(by_name[name]))
         lead, anchors = own.shape[:-1], model.config.num_anchors
@@ -222,27 +241,27 @@ def _explain(plan, model, source):
     )
 
 
-# --- What was loaded from a file of weights, and what was not.
+# --- Reports of the weights that were loaded, and of those that were not.
 
 
 class LoadedClasses(NamedTuple):
-    """Which classes of a model come from the detector whose weights were loaded."""
+    """The classes of a model whose outputs were loaded from another detector."""
 
-    names: tuple[str, ...] | None  # the detector's own; None where they are not known
-    new_labels: tuple[int, ...]  # the model's; their outputs are not loaded
+    names: tuple[str, ...] | None  # the detector's class names; None if not known
+    new_labels: tuple[int, ...]  # labels of the model whose outputs are not loaded
 
 
-_SHOWN, _MOST_PARTS = 4, 10  # names in a list before "...", and parts
+_SHOWN, _MOST_PARTS = 4, 10  # the most names before "...", and the most parts to list
 
 
 @dataclasses.dataclass(frozen=True)
 class NewWeights:
-    """Weights of the model that were not loaded as a whole, and why.
+    """Weights of the model that were not loaded completely, and the reason.
 
     Attributes:
         reason: string.
         names: tuple of strings, the names of the weights.
-        carried: tuple of strings, the classes whose outputs were loaded all the same,
+        carried: tuple of strings, the classes whose outputs were loaded nevertheless,
             because file and model both have a class of that name.
     """
 
@@ -253,21 +272,22 @@ class NewWeights:
 
 @dataclasses.dataclass(frozen=True)
 class LoadReport:
-    """What `load_pretrained` loaded and what it did not. Prints as a few lines.
+    """Report of `load_pretrained` on loaded and new weights. Prints as a few lines.
 
     Attributes:
-        path: string, the file.
-        kind: string, what kind of file it is.
+        path: string, path or address of the file.
+        kind: string, the kind of file.
         model_name: string, the name of the model's config.
-        num_loaded: int, number of weights that were loaded as a whole.
+        num_loaded: int, number of weights that were loaded completely.
         num_weights: int, number of weights that the model has.
-        num_averages: int, number of arrays in the file that were moving averages.
+        num_averages: int, number of arrays in the file that are moving averages.
         new: tuple of `NewWeights`, the weights that were not loaded, by reason.
-        left_over: tuple of strings, arrays of the file that fit no weight.
-        others: tuple of strings, what else is in the file: optimizer, counters.
-        notes: tuple of strings, what else the user should know.
-        mapped: tuple of pairs of strings, what `name_map` loaded: the name in the file,
-            and the name of the weight.
+        left_over: tuple of strings, arrays of the file that belong to no weight.
+        others: tuple of strings, other entries of the file, such as the optimizer and
+            counters.
+        notes: tuple of strings, further notes for the user.
+        mapped: tuple of pairs of strings, the weights that `name_map` loaded: the name
+            in the file, and the name of the weight.
 
     Example:
         >>> head = NewWeights("the file has 90 classes, the model 3", ("a/b/c",))
@@ -321,7 +341,7 @@ class LoadReport:
 
 
 def parts_of(names):
-    """The names, or how many there are of each part of the network."""
+    """Returns the names, or if there are many, their number in each network part."""
     if len(names) <= _SHOWN:
         return list(names)
     firsts = (name.replace(".", "/").split("/")[0] for name in names)

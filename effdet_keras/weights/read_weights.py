@@ -1,4 +1,4 @@
-"""From a key, path or address of weights to their arrays in memory."""
+"""Reads weights from a key, path or address into arrays."""
 
 from __future__ import annotations
 
@@ -33,9 +33,27 @@ def read_weights(
     name_map=None,
     verbose=1,
 ):
-    """Reads a file, a URL or published weights of `model_name` as a `WeightSource`."""
+    """Reads a file, a URL or published weights of `model_name` as a `WeightSource`.
+
+    Args:
+        weights: key of `WEIGHTS_KEYS`, path, or URL.
+        model_name: string, one of `MODEL_NAMES`; needed for a key only.
+        averages: bool, whether to take moving averages if the file has any.
+        sha256: string, the expected SHA-256 digest of the file, or None.
+        pipeline_config: path of the `pipeline.config` of a checkpoint of the Object
+            Detection API, or None.
+        own_pipeline_config: path of a `pipeline.config` to use if there is no
+            `pipeline_config` and none next to the checkpoint, or None.
+        name_map: dict, see `NameMap`, or None.
+        verbose: int, whether to show the progress of a download.
+
+    Raises:
+        ValueError: If the weights are unknown, damaged or of another network.
+        FileNotFoundError: If there is no such file.
+        OSError: If a download fails.
+    """
     if name_map is not None:
-        NameMap(name_map)  # which may be wrong, before a download
+        NameMap(name_map)  # raises errors in the map before a download
     if isinstance(weights, str) and weights in WEIGHTS_KEYS:
         if model_name is None:
             raise InvalidValueError(
@@ -64,27 +82,32 @@ def read_weights(
 
 
 def _opener(averages, name_map, **configs):
-    """A function of a path: what is in the file, for `_with_name_map`."""
+    """Returns a function that reads a path, for `_with_name_map`.
+
+    It returns a `WeightSource`, or None if there is no known network, and the file's
+    `RawArrays` with a name map, else None.
+    """
 
     def read(path):
         if not name_map:
             return open_weights(path, averages, **configs), None
-        raw = read_raw_arrays(path, averages)  # raises where the file is damaged
+        raw = read_raw_arrays(path, averages)  # raises an error for a damaged file
         try:
             return open_weights(path, averages, **configs), raw
-        except InvalidValueError:  # no network that is known, but for the name map
+        except InvalidValueError:  # no known network: the name map says what it is
             return None, raw
 
     return read
 
 
 def _with_name_map(source, raw, name_map):
-    # Not while a download is judged: a wrong name map is not the fault of the file.
+    # This is not part of reading, because a wrong name map must not make a download
+    # count as unreadable.
     return source if raw is None else raw.with_mapped_names(source, name_map)
 
 
 def coco_classes(num_classes):
-    """Names and ids of COCO's 90 outputs, or None and None for another number."""
+    """Returns the names and ids of COCO for 90 classes, else None and None."""
     if num_classes == len(COCO_CLASS_NAMES):
         return COCO_CLASS_NAMES, COCO_CATEGORY_IDS
     return None, None
@@ -99,7 +122,7 @@ def with_class_names(source, class_names):
 
 
 def _refuse_unknown_key(weights):
-    """Raises for a plain word that is neither a key nor the name of a file."""
+    """Raises an error for a plain word that is neither a key nor a file's name."""
     is_word = isinstance(weights, str) and not set(weights) & set("./\\:~")
     if not is_word or is_there(pathlib.Path(weights)):
         return
@@ -137,13 +160,13 @@ def _read_published(published, averages, name_map, verbose):
 
 @contextlib.contextmanager
 def _naming_cures(published):
-    """Adds to what `download` raises what can be done without the network."""
+    """Adds to errors of `download` what can be done without a network."""
     path = cache_path(published.url)
     try:
         yield
     except OSError as error:
         if path.exists():
-            raise  # it was fetched, and something else is wrong
+            raise  # the file was downloaded, and something else is wrong
         raise (ConnectionError if isinstance(error, ConnectionError) else OSError)(
             f"The weights {published.weights!r} of {published.model} could not be "
             f"fetched. {error} Without a network: copy the file from another machine "
@@ -153,7 +176,7 @@ def _naming_cures(published):
         ) from None
 
 
-# --- Weights that an installed package brings: found without importing the package.
+# --- Weights of an installed package, found without importing it.
 
 
 def installed_weights(package):

@@ -1,4 +1,4 @@
-"""TensorFlow checkpoints of google/automl, in each of their forms."""
+"""TensorFlow checkpoints of google/automl, in each of their formats."""
 
 from __future__ import annotations
 
@@ -72,7 +72,8 @@ _SLOT = "/.OPTIMIZER_SLOT/"
 STATE_FILE = "checkpoint"  # names the latest checkpoint of a folder
 _OPTIMIZER_NAME = re.compile(r"(^|/)\w*optimizer\w*/")
 
-# The trainer on a hub module keeps variables in a dict: "/" in a key is ".S".
+# google/automl's trainer of a hub module stores variables in a dict. In its keys, "/"
+# is written as ".S".
 _HUB_PARTS = (
     ("base_model/", ""),
     ("classes/", "class_net/class-predict/"),
@@ -81,7 +82,10 @@ _HUB_PARTS = (
 
 
 def read_tensorflow_checkpoint(prefix, averages=True):
-    """Reads a checkpoint as a `WeightSource`; moving averages replace raw weights."""
+    """Reads a checkpoint as a `WeightSource`; moving averages replace raw weights.
+
+    `averages=False` takes the raw weights instead.
+    """
     tf.require("Reading TensorFlow checkpoints")
     prefix = os.fspath(prefix)
     with naming_damage(prefix):
@@ -109,7 +113,7 @@ def read_tensorflow_checkpoint(prefix, averages=True):
 
 
 def _averages_twice(prefix, reader, raw, average):
-    """Whether the variables of an object graph equal their optimizer's averages."""
+    """Returns whether an object graph's variables equal its optimizer's averages."""
     both = [name for name, key in average.items() if name in raw and _SLOT in key]
     with naming_damage(prefix):
         return bool(both) and all(
@@ -119,7 +123,7 @@ def _averages_twice(prefix, reader, raw, average):
 
 
 def read_raw_arrays(prefix, averages=True):
-    """The float arrays of any checkpoint, by their names in it."""
+    """Reads the float arrays of any checkpoint, by their names in the checkpoint."""
     tf.require("Reading TensorFlow checkpoints")
     prefix = os.fspath(prefix)
     with naming_damage(prefix):
@@ -133,10 +137,10 @@ def read_raw_arrays(prefix, averages=True):
 
 @contextlib.contextmanager
 def naming_damage(prefix):
-    """Turns what TensorFlow raises on damaged files into a `ValueError`."""
+    """Turns the exceptions of TensorFlow for damaged files into a `ValueError`."""
     try:
         yield
-    except Exception as error:  # of damaged bytes, almost any
+    except Exception as error:  # damaged files can cause almost any exception
         data = f"{prefix}.data-?????-of-?????"
         raise InvalidValueError(
             f"The TensorFlow checkpoint '{prefix}' is damaged or incomplete ({error}). "
@@ -146,7 +150,7 @@ def naming_damage(prefix):
 
 
 def _entries(keys):
-    """Kind, scheme, and the keys of raw values and averages by variable."""
+    """Returns kind, scheme, and the keys of raw values and of averages by variable."""
     if not any(key.endswith(_VALUE) for key in keys):
         return "TensorFlow checkpoint with TF1 names", TF1, *_tf1_entries(keys)
     raw, average = _graph_entries(keys)
@@ -159,7 +163,7 @@ def _entries(keys):
 def _tf1_entries(keys):
     average = {k.removesuffix(AVERAGE): k for k in keys if k.endswith(AVERAGE)}
     variables = {*keys, *average}
-    # An optimizer's slot is called `<variable>/<slot>`; its counters have no scope.
+    # An optimizer slot is named `<variable>/<slot>`; optimizer counters have no scope.
     raw = {
         key: key
         for key in keys
@@ -202,17 +206,17 @@ KIND = Kind(
 )
 
 
-# --- Names in google/automl's files, brought to their published form.
+# --- Conversion of names in google/automl's files to those of published checkpoints.
 
-# How the name of an array begins, in each scheme.
+# The start of an array's name in each scheme.
 _ROOTS = {
     TF1: r"efficientnet(v2)?-[\w-]+/|resample_p\d+/|fpn_cells/|(class|box)_net/"
     r"|segmentation_head/",
     OBJECT_GRAPH: r"backbone/_|resample_layers/|fpn_cells/|(class|box)_net/|seg_head/",
 }
 
-# The stem's layers have no names of their own: those of the second model that a
-# process builds are counted on, as in "stem_1/conv2d_1/kernel".
+# The layers of the stem have no explicit names. In the second model that a process
+# builds, their numbers continue, as in "stem_1/conv2d_1/kernel".
 _STEM = re.compile(
     r"^(efficientnet(?:v2)?-[\w-]+/stem)(?:_\d+)?/(conv2d|tpu_batch_normalization)(?:_\d+)?/"
 )

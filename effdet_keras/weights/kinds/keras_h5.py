@@ -40,7 +40,7 @@ APPLICATIONS = Scheme(  # Keras Applications, the backbone alone
 
 _MODEL, _OPTIMIZER = "model_weights/", "optimizer_weights/"  # of `model.save`
 
-# Others have a `stem_conv` too, but not these layers.
+# Layers that identify Keras Applications; other files have a `stem_conv` too.
 _APPLICATIONS_MARK = "block1a_dwconv/depthwise_kernel"
 _V2_MARK = "block4a_dwconv2/depthwise_kernel"
 _DEPTHWISE_OF_KERAS_3 = re.compile(r"(_dwconv2?)/kernel$")
@@ -73,7 +73,10 @@ def read_keras2_h5(path, averages=True):
 
 
 def _by_weight_name(arrays):
-    """The arrays by the name of their weight, where that is of one array only."""
+    """Returns the arrays by the name of their weight, if that name is unique.
+
+    Other arrays keep their path in the file.
+    """
     names = {path: _weight_name(path) for path in arrays}
     counts = collections.Counter(names.values())
     return {
@@ -84,7 +87,7 @@ def _by_weight_name(arrays):
 
 def _weight_name(path):
     name = path.removeprefix(_MODEL).partition("/")[2].removesuffix(":0")
-    # Keras 3, which still writes such files, has another name for it.
+    # Keras 3 can still write such files, but has another name for this kernel.
     return _DEPTHWISE_OF_KERAS_3.sub(r"\1/depthwise_kernel", name)
 
 
@@ -100,9 +103,9 @@ KIND = Kind(
 )
 
 
-# --- Arrays of an HDF5 file, read so that a damaged one is an error in words.
+# --- Arrays of an HDF5 file; a damaged file gives an understandable error.
 
-HDF5_MAGIC = b"\x89HDF\r\n\x1a\n"  # an HDF5 file begins with it
+HDF5_MAGIC = b"\x89HDF\r\n\x1a\n"  # the first bytes of an HDF5 file
 
 
 def read_h5_arrays(file, path, is_wanted):
@@ -125,6 +128,6 @@ def read_h5_arrays(file, path, is_wanted):
             root.visititems(read)
     except (FileNotFoundError, PermissionError, IsADirectoryError, InvalidValueError):
         raise
-    except Exception as error:  # of damaged bytes, almost any
+    except Exception as error:  # damaged files can cause almost any exception
         raise damaged_hdf5(path, error) from error
     return arrays, others

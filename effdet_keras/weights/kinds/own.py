@@ -74,7 +74,8 @@ OWN = Scheme(  # the paths inside our `.weights.h5`
 )
 
 _LAYERS = "layers/"
-# What a weight's entry does not hold, by the weight's path; see train/averages.py.
+# Prefixes of further entries by the path of a weight, for its moving average or its
+# training value, whichever its own entry does not hold; see train/averages.py.
 _AVERAGE, _TRAINING = "vars/average:", "vars/training:"
 _MARK = "layers/efficient_net/stem/conv/vars/0"
 
@@ -107,13 +108,13 @@ def read_own_weights(path, averages=True):
 
 
 def _postprocess_of(arguments):
-    """The fields of the file's `Postprocess`; None where it has a class of its own."""
+    """Returns the fields of the file's `Postprocess`; None for a user's own class."""
     saved = arguments.get("postprocess") or {}
     return saved["config"] if saved.get("class_name") == "Postprocess" else None
 
 
 def _read_weights(file, path, averages):
-    """Fields of `WeightSource`: the arrays, the averages, and the names of all else."""
+    """Returns fields of `WeightSource`: arrays, averages, names of other entries."""
     beside = _AVERAGE if averages else _TRAINING
     arrays, others = read_h5_arrays(
         file, path, lambda name: name.startswith((_LAYERS, beside))
@@ -125,7 +126,7 @@ def _read_weights(file, path, averages):
             f"'{_MARK}'."
         )
     instead = {_weight_of(n): array for n, array in arrays.items() if n not in weights}
-    # Where the weights of training are beside them, the weights are the averages.
+    # If the file has separate training values, the weights themselves are averages.
     are_averages = [name for name in others if name.startswith(_TRAINING)]
     return {
         "arrays": weights,
@@ -145,8 +146,8 @@ def _is_of(path, head):
         return path.suffix == ".keras"
     try:
         with h5py.File(path, "r") as root:
-            return "layers" in root  # as Keras 3 arranges a model's weights
-    except (OSError, RuntimeError, KeyError):  # damaged: the reader says how
+            return "layers" in root  # the layout of a Keras 3 model's weights
+    except (OSError, RuntimeError, KeyError):  # damaged: the reader raises the error
         return path.name.endswith(".weights.h5")
 
 

@@ -1,6 +1,6 @@
-"""The kinds of weights files there are: which one a file is of, and its reader.
+"""The registry of kinds of weights files: recognizes the kind of a file, and reads it.
 
-A new kind is one file with a `Kind`, here or in an extra, and one line in `KINDS`.
+A new kind needs one module with a `Kind`, here or in an extra, and one line in `KINDS`.
 """
 
 import pathlib
@@ -10,8 +10,8 @@ from effdet_keras._internal.remote_path import WholeFileError
 from effdet_keras.errors import InvalidValueError
 from effdet_keras.weights.kinds import automl, keras_h5, own, torch_state_dict
 
-# Asked in this order: checkpoints of one API before all others of TensorFlow, our own
-# HDF5 files before those of Keras 2.
+# The kinds are tried in this order: checkpoints of the Object Detection API before all
+# other TensorFlow checkpoints, our own HDF5 files before those of Keras 2.
 KINDS = (
     "tfod.checkpoint:KIND",
     automl.KIND,
@@ -19,11 +19,25 @@ KINDS = (
     keras_h5.KIND,
     torch_state_dict.KIND,
 )
-_HEAD = 16  # bytes, enough to tell the formats apart
+_HEAD = 16  # bytes, enough to distinguish the formats
 
 
 def open_weights(path, averages=True, pipeline_config=None, own_pipeline_config=None):
-    """Finds out the kind of a weights file, and reads it as a `WeightSource`."""
+    """Recognizes the kind of a weights file, and reads it as a `WeightSource`.
+
+    Args:
+        path: path of a file, or prefix of a TensorFlow checkpoint.
+        averages: bool, whether to take moving averages if the file has any.
+        pipeline_config: path of the `pipeline.config` of a checkpoint of the Object
+            Detection API, or None.
+        own_pipeline_config: path of a `pipeline.config` to use if there is no
+            `pipeline_config` and none next to the checkpoint, or None.
+
+    Raises:
+        ValueError: If the kind is unknown or the file cannot be read, or if there is a
+            `pipeline_config` for another kind of file.
+        FileNotFoundError: If there is no such file.
+    """
     path = pathlib.Path(path)
     head = b""
     if path.is_file():

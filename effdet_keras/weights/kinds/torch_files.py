@@ -1,4 +1,4 @@
-"""Files of PyTorch, `.pth` and `.safetensors`, read without running code of theirs."""
+"""Reads PyTorch files, `.pth` and `.safetensors`, without running code from them."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ import zipfile
 from collections import OrderedDict
 from typing import NamedTuple
 
-import ml_dtypes  # gives NumPy the type bfloat16
+import ml_dtypes  # adds the dtype bfloat16 to NumPy
 import numpy as np
 
 from effdet_keras._internal.optional_imports import safetensors
@@ -25,11 +25,11 @@ from effdet_keras._internal.unpacking import (
 )
 from effdet_keras.errors import InvalidValueError, first_line
 
-_MAGIC_NUMBER = 0x1950A86A20F9469CFC6C  # of files before the zip archive
+_MAGIC_NUMBER = 0x1950A86A20F9469CFC6C  # of the format before zip archives
 
 
 def read_torch_file(path):
-    """Reads a `.safetensors` file, or any other file as one of `torch.save`."""
+    """Reads a `.safetensors` file, or any other file as a file of `torch.save`."""
     path = pathlib.Path(path)
     is_safetensors = path.suffix == ".safetensors"
     return read_safetensors(path) if is_safetensors else read_torch_pickle(path)
@@ -45,7 +45,11 @@ def read_safetensors(path):
 
 
 def read_torch_pickle(path):
-    """Reads a file of `torch.save`, tensors and plain values alone, without torch."""
+    """Reads tensors and plain values of a file of `torch.save`, without torch.
+
+    Raises:
+        ValueError: If the file is damaged, or needs other code to be read.
+    """
     with open(path, "rb") as file:
         try:
             is_zip = zipfile.is_zipfile(file)
@@ -60,7 +64,7 @@ def read_torch_pickle(path):
             ) from error
         except UnpackedSizeError:
             raise
-        except Exception as error:  # of damaged bytes, almost any
+        except Exception as error:  # damaged files can cause almost any exception
             raise InvalidValueError(damaged(path, error)) from error
 
 
@@ -73,7 +77,7 @@ def damaged(path, reason):
 
 
 def _read_zip(file, path):
-    """A zip archive: `<any>/data.pkl`, and the numbers in `<any>/data/<key>`."""
+    """Reads a zip archive: `<any>/data.pkl`, and the numbers in `<any>/data/<key>`."""
     with open_zip(file, path) as archive:
         names = archive.namelist()
         root = next(n for n in names if n.endswith("data.pkl")).removesuffix("data.pkl")
@@ -90,10 +94,10 @@ def _read_zip(file, path):
 
 
 def _is_big_endian(archive, entry):
-    """Whether the numbers of a zip archive have their highest byte first.
+    """Returns whether the numbers of a zip archive are big-endian.
 
-    The entry names the machine that wrote the file. Those before torch 2.1 have none,
-    and are taken for little-endian, as torch takes them.
+    The entry states the byte order of the machine that wrote the file. Files written
+    before torch 2.1 do not have it, and are read as little-endian, as torch does.
     """
     order = archive.read(entry) if entry in archive.namelist() else b"little"
     if order not in (b"little", b"big"):
@@ -102,14 +106,15 @@ def _is_big_endian(archive, entry):
 
 
 def _swapped(numbers, dtype):
-    """The numbers with the bytes of each in the opposite order."""
+    """Returns the numbers with their bytes in reverse order."""
     return np.frombuffer(numbers, f"u{dtype.itemsize}").byteswap()
 
 
 def _read_before_zip(file, path):
-    """Pickles of magic number, version, machine, content and keys; then the numbers.
+    """Reads the format before zip archives.
 
-    These are little-endian, whatever machine wrote them.
+    It consists of pickles of the magic number, version, machine, content and keys,
+    followed by the numbers. These are little-endian, whatever machine wrote the file.
     """
     data = file.read()
     stream = io.BytesIO(data)
@@ -119,7 +124,7 @@ def _read_before_zip(file, path):
     reader = _Unpickler(stream)
     content, keys = reader.load(), _Unpickler(stream).load()
     numbers, place = {}, stream.tell()
-    for key in keys:  # before the numbers of each stands how many there are
+    for key in keys:  # the numbers of each key follow their count
         (count,) = struct.unpack_from("<Q", data, place)
         end = place + 8 + count * reader.dtypes[key].itemsize
         numbers[key] = memoryview(data)[place + 8 : end]
@@ -128,7 +133,7 @@ def _read_before_zip(file, path):
 
 
 class _Limit:
-    """Counts the bytes of tensors, which may show each number of a file many times."""
+    """Limits the bytes of tensors, which may use each number in a file many times."""
 
     def __init__(self, file, path):
         self._path, self._unpacked = path, 0
@@ -140,7 +145,7 @@ class _Limit:
 
 
 def _flat(content, numbers_of, limit):
-    """The entries of a checkpoint and of the dicts in it, as "entry.name"."""
+    """Returns the entries of a checkpoint, and those of dicts in it as "entry.name"."""
     if not isinstance(content, dict):
         kind = type(content).__name__.removeprefix("_")
         raise InvalidValueError(f"it holds a {kind}, not a state dict")
@@ -160,31 +165,31 @@ def _flat(content, numbers_of, limit):
 
 
 def _array(tensor, numbers_of):
-    """The numbers of a tensor; NumPy refuses to look beyond those of its storage."""
+    """Returns a tensor as array; NumPy rejects reads outside of its storage."""
     dtype, key = tensor.storage
     strides = [stride * dtype.itemsize for stride in tensor.strides]
     offset = tensor.offset * dtype.itemsize
     return np.ndarray(tensor.shape, dtype, numbers_of(key), offset, strides)
 
 
-# --- The pickles inside files of `torch.save`, as plain data: no code of them runs.
+# --- The pickles inside files of `torch.save`, read as plain data: no code runs.
 
 
 class _CodeNeededError(Exception):
-    """A pickle names a function or class that only its own code could give."""
+    """A pickle needs a function or class that is not in `_MEANINGS`."""
 
 
 class _Tensor(NamedTuple):
-    """A view of a storage, whose numbers are read when they are wanted."""
+    """A view of a storage, whose numbers are read later, when they are needed."""
 
-    storage: tuple  # type of the numbers, and their name in the file
+    storage: tuple  # dtype of the numbers, and their key in the file
     offset: int
     shape: tuple
-    strides: tuple  # in numbers
+    strides: tuple  # counted in numbers, not in bytes
 
 
 class _Unread:
-    """Stands where a file has an object that is of no use here."""
+    """Replaces an object in a file that is not needed here."""
 
     def _ignore(self, *_, **__):
         pass
@@ -200,7 +205,7 @@ def _parameter(tensor, *_):
     return tensor
 
 
-# What the names in a pickle stand for.
+# The replacements for the functions and classes that a pickle names.
 _MEANINGS = {
     **{
         f"torch.{name}Storage": np.dtype(dtype)
@@ -221,7 +226,7 @@ _MEANINGS = {
     "torch.Size": tuple,
     "torch._utils._rebuild_tensor_v2": _tensor,
     "torch._utils._rebuild_parameter": _parameter,
-    # What timm and others write into training checkpoints beside the weights.
+    # Objects that timm and others store in training checkpoints besides the weights.
     **dict.fromkeys(
         (
             "argparse.Namespace",
@@ -240,11 +245,11 @@ _TORCH_DTYPE = re.compile(r"torch\.(b?float|u?int|complex|bool)\d*")
 
 
 class _Unpickler(pickle.Unpickler):
-    """A reader that takes the meaning of names from a table alone."""
+    """An unpickler that resolves names only with the table `_MEANINGS`."""
 
     def __init__(self, stream):
         super().__init__(stream)
-        self.dtypes = {}  # of the storages
+        self.dtypes = {}  # dtype of each storage, by its key
 
     def find_class(self, module, name):
         name = f"{module}.{name}"

@@ -1,8 +1,8 @@
 """State dicts of PyTorch: of a detector of effdet, or of a backbone alone.
 
-effdet's `tf_` models compute what google/automl's do. Its others have timm's backbones,
-which pad symmetrically and have another epsilon in their batch norms; but for D4 and D5
-they lack the biases before batch norms, and by that they are known.
+effdet's `tf_` models compute the same as google/automl's models. Its other models have
+timm's backbones, which pad symmetrically and have another epsilon in batch norm. They
+are recognized by the lack of biases before batch norm; only D4 and D5 have them.
 """
 
 from __future__ import annotations
@@ -79,7 +79,7 @@ TORCH = Scheme(  # PyTorch effdet, whose backbones are timm's
     is_torch=True,
 )
 
-EFFICIENTNET_PYTORCH = Scheme(  # of that package, which has no EfficientNetV2
+EFFICIENTNET_PYTORCH = Scheme(  # the package of this name, without EfficientNetV2
     {
         "stem_conv": "_conv_stem",
         "stem_bn": "_bn0",
@@ -99,7 +99,7 @@ EFFICIENTNET_PYTORCH = Scheme(  # of that package, which has no EfficientNetV2
     is_torch=True,
 )
 
-_STEMS = {  # the name of the stem's kernel, by which a network is known
+_STEMS = {  # the name of the stem's kernel, which identifies the kind of network
     TORCH: "backbone.conv_stem.weight",
     EFFICIENTNET_PYTORCH: "_conv_stem.weight",
     TIMM: "conv_stem.weight",
@@ -107,25 +107,25 @@ _STEMS = {  # the name of the stem's kernel, by which a network is known
 _TITLES = {EFFICIENTNET_PYTORCH: "EfficientNet-PyTorch", TIMM: "timm EfficientNet"}
 _CLASS_LAYERS = {EFFICIENTNET_PYTORCH: "_fc.weight", TIMM: "classifier.weight"}
 
-# Mean and deviation 0.5, of the AdvProp and the Lite models.
+# Mean and standard deviation of 0.5, used by the AdvProp and the Lite models.
 HALF_CONFIG = {"mean_rgb": (127.5,) * 3, "stddev_rgb": (127.5,) * 3}
 
 BN_COUNTER = "num_batches_tracked"
 PICKLE_ENDINGS = (".pth", ".pt")
 ENDINGS = (*PICKLE_ENDINGS, ".safetensors")
-_MAGIC = (b"PK\x03\x04", b"\x80")  # how files of `torch.save` begin
+_MAGIC = (b"PK\x03\x04", b"\x80")  # the first bytes of files of `torch.save`
 
-# effdet's `head_bn_level_first`, for TorchScript: level before repeat.
+# Names with effdet's `head_bn_level_first`, for TorchScript: level before repeat.
 _LEVEL_FIRST = re.compile(r"^((?:class|box)_net\.bn_rep)\.(\d+)\.(\d+)\.(\w+)$")
 _BIAS_BEFORE_BN = re.compile(r"fpn\..+\.conv(_pw)?\.bias")
 
 _TIMM_MODEL = re.compile(
     r"(tf_)?(?:efficientnet_(?:b\d|l2|lite\d|v2s)|efficientnetv2_(?:rw_[ts]|[smlt]|b\d))"
 )
-# Adversarial training (AdvProp) had pixels from -1 to 1.
+# Names of models of adversarial training (AdvProp), which scales pixels to -1 to 1.
 _ADVPROP = re.compile(r"(?:^|[^a-z])adv-efficientnet|efficientnet_b\d_ap|\.ap_in1k")
 
-# What a model of effdet computes, besides what the shapes of its arrays say.
+# Config fields of an effdet model that the shapes of its arrays do not show.
 _FIELDS_OF_A_FAMILY = (
     "backbone_padding",
     "fpn_padding",
@@ -148,7 +148,7 @@ def read_torch_state_dict(path, averages=True):
 
 
 def source_of(path, content, averages):
-    """The network in what `read_torch_file` found."""
+    """Returns the network in the content of `read_torch_file` as a `WeightSource`."""
     for scheme, stem in _STEMS.items():
         found = [name.removesuffix(stem) for name in content if name.endswith(stem)]
         prefixes = [prefix for prefix in found if prefix[-1:] in ("", ".")]
@@ -164,7 +164,7 @@ def source_of(path, content, averages):
 
 
 def _network(path, content, prefixes, averages, scheme):
-    """One network of those in a file, and of what else is in it the names."""
+    """Selects one of the networks in a file, and lists the names of other entries."""
     wanted = [p for p in prefixes if _is_average(p) == averages] or prefixes
     if len(wanted) > 1:
         raise WholeFileError(
@@ -176,9 +176,9 @@ def _network(path, content, prefixes, averages, scheme):
     for full_name, value in content.items():
         owner = max(filter(full_name.startswith, prefixes), key=len, default=None)
         name = full_name.removeprefix(prefix)
-        # Who halves a whole state dict halves its counters too.
+        # Counters may be floats too, if a whole state dict was converted to float16.
         is_counter = name.endswith(BN_COUNTER)
-        # ml_dtypes' bfloat16 is "V".
+        # The dtype kind of ml_dtypes' bfloat16 is "V".
         is_float = isinstance(value, np.ndarray) and value.dtype.kind in "fV"
         if owner == prefix and is_float and not is_counter:
             arrays[name] = np.asarray(value, "float32")
@@ -237,11 +237,11 @@ KIND = Kind(
 )
 
 
-# --- Of a detector: its names, and which model it is.
+# --- Names of a detector's arrays, and its model.
 
 
 def _named(arrays):
-    """The arrays under the names that `network_arrays` has."""
+    """Returns the arrays by the names of the scheme `TORCH`."""
     named = {}
     for name, value in arrays.items():
         if name.endswith(".edge_weights"):
@@ -254,8 +254,9 @@ def _named(arrays):
 
 def _config(path, arrays, arch):
     """Returns the config fields that cannot be told from the shapes of the arrays."""
-    # Shapes do not say how a model pads and prepares images: it is known by the family.
-    # AdvProp models, and D4 and D5 of effdet's own, are known by their names alone.
+    # Shapes do not show how a model pads and how it normalizes images. The model's
+    # family determines this. AdvProp models, and effdet's own D4 and D5, can only be
+    # recognized by name.
     has_biases = any(map(_BIAS_BEFORE_BN.fullmatch, arrays))
     if has_biases and not arch.startswith("efficientdet"):
         is_advprop = re.search(r"_ap(?![a-z])", f"{path.name} {arch}")
@@ -267,7 +268,7 @@ def _config(path, arrays, arch):
         names = identify(WeightSource(str(path), "", TORCH, arrays)).names
         fitting = map(EfficientDetConfig.from_name, names)
         model = next((c.name for c in fitting if not c.redundant_bias), None)
-    if model is None:  # of somebody's own making: as all of that family have it
+    if model is None:  # an unpublished model: the fields that its family has in common
         return {**_OWN_NETWORK, **EFFDET_ANCHORS}
     config = EfficientDetConfig.from_name(model)
     return {field: getattr(config, field) for field in _FIELDS_OF_A_FAMILY}
@@ -283,7 +284,7 @@ def _name_here(name):
     return next((model for model in candidates if model in MODEL_NAMES), None)
 
 
-# --- Of a backbone: which model it is, and what that means.
+# --- The model of a backbone.
 
 _UNKNOWN_PADDING = (
     "timm's 'efficientnet_b0' and 'tf_efficientnet_b0' name their arrays alike, and "
@@ -294,7 +295,10 @@ _UNKNOWN_PADDING = (
 
 
 def _model_name(path, content):
-    """timm's name of the model, by what the file says, or what is written beside it."""
+    """Returns timm's name of the model, from the file, its `config.json` or its path.
+
+    None if none of them has the name.
+    """
     beside = path.with_name("config.json")  # as on the Hugging Face Hub
     said = [content.get("arch"), _architecture(beside), path.name, str(path.parent)]
     for text in said:
