@@ -1,4 +1,4 @@
-"""Whether an exported file computes what the live model computes, and what differs."""
+"""Checks an exported file against the live model, and reports the differences."""
 
 from __future__ import annotations
 
@@ -20,26 +20,28 @@ from effdet_keras.evaluate.image_result import ImageResult, match_detections
 from effdet_keras.export.runtime import ExportedDetector
 from effdet_keras.labels import BACKGROUND
 
-_MIN_SCORE = 0.05  # below it a detection is noise, and need not be found again
-# Where nothing reaches it, the highest scores are compared: in 8 bits one may be this
-# share of the other, or two steps of 1/256 away.
+_MIN_SCORE = 0.05  # detections below are noise, and need not be found by the file
+# If no detection reaches `_MIN_SCORE`, the highest scores are compared. With 8 bits,
+# the lower one must be at least this share of the other, or within two steps of 1/256.
 _TOP_SHARE, _TOP_STEPS = 0.5, 2 / 256
-_TIE = 1e-4  # of an overlap: boxes of two runtimes differ in their last bits
-_SHOWN_ERRORS = 5  # lines; the file has more
+_TIE = 1e-4  # of an IoU, since boxes of two runtimes differ in their last bits
+_SHOWN_ERRORS = 5  # lines in the text; the file lists more
 
 
 @dataclasses.dataclass(frozen=True)
 class Limits:
-    """How far an export may be from the live model."""
+    """The limits within which an export must agree with the live model."""
 
-    outputs: float  # of raw ones, as a share of their largest value (at least 1)
-    scores: float
-    matched: float  # the smallest share of the live model's detections to be found too
-    pixels: float  # the smallest share that must have the class of the live model
+    # The largest difference of raw outputs, as a share of their largest absolute value,
+    # or of 1 if that is larger.
+    outputs: float
+    scores: float  # the largest difference of scores
+    matched: float  # the smallest share of the live model's detections to be found
+    pixels: float  # the smallest share of pixels with the live model's class
 
 
-# Weights in 8 bits change what a network finds: there the limits only tell a broken
-# file from a rounded one; `evaluate` says what the rounding costs.
+# Weights in 8 bits change the detections of a network. With them, the limits only
+# distinguish a broken file from a rounded one. `evaluate` measures what rounding costs.
 _IN_8_BITS = Limits(outputs=0.5, scores=0.3, matched=0.5, pixels=0.8)
 LIMITS = {
     "float32": Limits(outputs=1e-3, scores=1e-3, matched=0.98, pixels=0.999),
@@ -51,31 +53,34 @@ LIMITS = {
 
 @dataclasses.dataclass(frozen=True)
 class ExportReport:
-    """What was exported, and how it compares with the live model.
+    """Describes an export, and compares it with the live model.
 
     Attributes:
-        path, size_bytes: the exported file or folder, and the size of all of it.
+        path, size_bytes: the exported file or folder, and its total size in bytes.
         format, target, outputs, precision: strings, as they were given or chosen.
-        images: int, the number of images on which both ran.
-        live_detections: int, how many objects the live model found with a score of
+        images: int, the number of images on which model and export ran.
+        live_detections: int, the number of detections of the live model with a score of
             0.05 or more.
-        matched: int, how many of these the export found too, with the same label and
-            an IoU of at least 0.5.
+        matched: int, the number of these that the export found too, with the same label
+            and an IoU of at least 0.5.
         max_score_difference: float, the largest difference of the sorted scores.
-        max_box_difference: float, of matched boxes, in pixels of the network's input.
-        max_output_difference: dict of output name to the largest difference of raw
-            outputs, as a share of their size; else None.
-        metrics: dict with COCO's numbers of the `model` and of the `export`, where
-            there was a dataset to evaluate; else None.
-        same_pixels: float, the share of pixels with the live model's class; None
-            without a segmentation head.
-        rounding_errors: tuple of `(name, error)`, the places of the network that lose
-            most by being rounded to int8 after training, the largest error first.
+        max_box_difference: float, the largest difference of a coordinate of matched
+            boxes, in pixels of the network's input.
+        max_output_difference: dict from the name of a raw output to its largest
+            difference, as a share of its largest absolute value (at least 1); None if
+            the outputs are not raw.
+        metrics: dict with the COCO metrics of the `model` and of the `export`; None if
+            there was no dataset to evaluate.
+        same_pixels: float, the share of pixels with the live model's class, in the
+            image with the smallest share; None without a segmentation head.
+        rounding_errors: tuple of `(name, error)`, the values in the network that lose
+            most by rounding to int8 after training, the largest error first.
         advice: string, whether quantization-aware training would be worth it.
-        suppression: string, how the file chooses boxes otherwise than the model; ""
-            where it does not. What was compared is the model with this suppression.
-        warnings, notes: tuples of strings; notes are what to copy for the target.
-        files: tuple of strings, what the export wrote, relative to its folder.
+        suppression: string, the differences between the suppression of the file and
+            that of the model, or "". The file is compared with the model with the
+            file's suppression.
+        warnings, notes: tuples of strings; notes tell what to copy for the target.
+        files: tuple of strings, the written files, relative to the export's folder.
 
     Example:
         >>> report = ExportReport(
@@ -109,7 +114,7 @@ class ExportReport:
     files: tuple[str, ...] = ()
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Writes the report as JSON."""
+        """Writes the report to a JSON file."""
         text = json.dumps(dataclasses.asdict(self), indent=1)
         write_text(path, text + "\n")
 
@@ -154,23 +159,34 @@ class ExportReport:
         return printable("\n".join(lines))
 
 
-@without_tf32()  # a card that rounds to it is further off than LIMITS allow
+@without_tf32()  # the rounding of TF32 would exceed LIMITS
 def check_export(model, runtime, images, *, format, others=()):
     """Runs an exported file and the live model on the same images.
 
-    `others` are images of another kind than the model was made for: there scores count,
-    and not which boxes are found again.
+    Args:
+        model: `EfficientDet` in float32.
+        runtime: `Runtime` of the exported file.
+        images: images to detect in, as `detect` takes them.
+        format: string, the name of the format, for the report.
+        others: further images of a kind for which the model was not made. For these
+            only the scores are compared, but not which boxes are found.
+
+    Returns:
+        `ExportReport`.
+
+    Raises:
+        ValueError: If a difference exceeds `LIMITS`.
     """
     description = runtime.description
     detector = ExportedDetector(runtime)
     live_counts, matched, scores, boxes, differences = 0, 0, [0.0], [0.0], {}
-    same_pixels, highest = [], np.zeros(2)  # of model and file
+    same_pixels, highest = [], np.zeros(2)  # highest score of model and of file
     sources, _ = image_sources(images)
     num_judged = len(sources)
     for index, source in enumerate([*sources, *others]):
         pixels, _ = letterboxed(model.config, source)
         batch = pixels[None]
-        if runtime.input_dtype != "float32":  # then `run` rounds
+        if runtime.input_dtype != "float32":  # as `run` does for such inputs
             batch = np.round(batch)
         live = {n: ops.convert_to_numpy(v) for n, v in model(batch).items()}
         if description.is_raw:
@@ -178,7 +194,7 @@ def check_export(model, runtime, images, *, format, others=()):
             for name, value in live.items():
                 gap = float(np.abs(np.asarray(outputs[name])[0] - value[0]).max())
                 share = gap / max(1.0, float(np.abs(value).max()))
-                # NumPy's maximum keeps NaN, and Python's may lose it.
+                # NumPy's maximum propagates NaN, while Python's may lose it.
                 worst = np.maximum(share, differences.get(name, 0.0))
                 differences[name] = float(worst)
             found = detector.detect_outputs(outputs)
@@ -220,11 +236,11 @@ def check_export(model, runtime, images, *, format, others=()):
 
 
 def _closest_expected(description, live, model, found):
-    """What the file should find in an image, and how far its sorted scores are off.
+    """Returns the detections that the file should find, and the difference of scores.
 
-    Where the overlap of two boxes is at the threshold of a hard suppression, the last
-    bit decides whether one is kept, and all scores behind it move by a place. So what a
-    threshold beside it gives is right as well.
+    If the IoU of two boxes is at the threshold of hard NMS, the last bit determines
+    whether a box is kept, and all sorted scores after it shift by one. So the results
+    with a slightly different threshold are also correct, and the closest one counts.
     """
     postprocess = description.postprocess
     closest = least = None
@@ -233,7 +249,7 @@ def _closest_expected(description, live, model, found):
         shifted = dataclasses.replace(postprocess, iou_threshold=threshold)
         expected = _expected(description, shifted, live, model)
         expected = {n: ops.convert_to_numpy(v)[0] for n, v in expected.items()}
-        # One that is missing was below the threshold.
+        # A missing score was below the threshold.
         low = postprocess.score_threshold or 0.0
         first, second = (np.maximum(d["scores"], low) for d in (expected, found))
         gap = float(np.abs(first - second).max(initial=0.0))
@@ -245,7 +261,7 @@ def _closest_expected(description, live, model, found):
 
 
 def _expected(description, postprocess, live, model):
-    """What the file should find in an image, of the network's outputs `live`."""
+    """Computes the detections that the file should find from `live` raw outputs."""
     config = model.config
     expected = postprocess_outputs(live, postprocess, model.anchors, config)
     if description.classes_per_detection > 1:
@@ -266,11 +282,11 @@ def _expected(description, postprocess, live, model):
 
 
 def _with_more_classes(found, class_logits, count, lowest_score):
-    """Detections with `count` rows for each box: the best classes of its anchor.
+    """Returns detections with `count` rows per box, the best classes of its anchor.
 
-    `found` is what `Postprocess` finds in one image, with `anchor_indices`, in NumPy.
-    Scores up to the lowest are left out, and the rest is best first: what LiteRT's
-    operation and `LiteRTRuntime` make of it.
+    `found` is the result of `Postprocess` for one image, with `anchor_indices`, in
+    NumPy. Rows whose score is not above `lowest_score` are removed, and the others are
+    sorted by score, as LiteRT's operation and `LiteRTRuntime` do.
     """
     used = int(found["num_detections"][0])
     logits = class_logits[0, found["anchor_indices"][0, :used]]  # [D, C]
@@ -292,7 +308,7 @@ def _with_more_classes(found, class_logits, count, lowest_score):
 
 
 def _unchecked(of_model, of_file):
-    """What to say where the model finds nothing that the file could find again."""
+    """Returns a warning for images in which the model detects nothing to compare."""
     cure = "give `images` with objects that the model finds, or a dataset as `evaluate`"
     if not max(of_model, of_file):
         return (
@@ -306,9 +322,9 @@ def _unchecked(of_model, of_file):
 
 
 def _require_equal_tops(report, of_model, of_file):
-    """Raises ValueError where a file in 8 bits lost the highest of low scores."""
+    """Raises ValueError if the highest scores differ too much in an 8-bit file."""
     if LIMITS[report.precision] is not _IN_8_BITS:
-        return  # their scores are within narrow limits anyway
+        return  # other precisions have narrow limits for scores
     low, high = sorted((float(of_model), float(of_file)))
     if low < _TOP_SHARE * high and high - low > _TOP_STEPS:
         raise InvalidValueError(
@@ -320,14 +336,14 @@ def _require_equal_tops(report, of_model, of_file):
 
 
 def size_of(path):
-    """Bytes of a file, or of all files of a folder."""
+    """Returns the size in bytes of a file, or of all files in a folder."""
     path = pathlib.Path(path)
     files = path.rglob("*") if path.is_dir() else [path]
     return sum(file.stat().st_size for file in files if file.is_file())
 
 
 def _compare(expected, found):
-    """Live detections, how many were found again, and how far off their boxes are."""
+    """Returns the numbers of live and of matched detections, and the box difference."""
     used = (expected["scores"] >= _MIN_SCORE) & (area(expected["boxes"]) > 0)
     count = int(found["num_detections"])
     boxes, labels = expected["boxes"][used], expected["labels"][used]
@@ -346,7 +362,7 @@ def _require_within(limits, report):
     problems = [
         f"{what} by {value:.3g} (limit {limit})"
         for what, value, limit in differences
-        if not value <= limit  # NaN is no less
+        if not value <= limit  # also true for NaN
     ]
     if report.matched < limits.matched * report.live_detections:
         problems.append(
@@ -366,7 +382,7 @@ def _require_within(limits, report):
         )
 
 
-_CURES = {  # by precision
+_CURES = {  # what to do, by precision
     "int8": "Calibrate with more images of the kind the model will see, train the "
     "model for int8 with `quantize_aware`, or export float16.",
     "dynamic": "Export float16, or int8 with images to calibrate it.",

@@ -1,7 +1,7 @@
-"""Numbers like those of a trained model, to try a conversion with.
+"""Random weights similar to those of a trained model, to test a conversion.
 
-The batch norms of a new model are all alike, and its outputs vanish: what a conversion
-does wrong is not seen in them.
+In a new model all batch norms are equal and the outputs are close to zero, so that they
+would not show errors of a conversion.
 """
 
 from __future__ import annotations
@@ -16,7 +16,8 @@ from effdet_keras.network.batch_norm import batch_norm_layers
 if TYPE_CHECKING:
     from effdet_keras.model.efficientdet import EfficientDet
 
-# Standard deviations of the outputs: detections of all scores, boxes near the anchors.
+# Standard deviations of the outputs: they give scores of all sizes, and boxes near the
+# anchors.
 _DEVIATIONS = {
     "class_logits": ("class-predict", 1.5),
     "box_deltas": ("box-predict", 0.3),
@@ -24,14 +25,14 @@ _DEVIATIONS = {
 
 
 def draw_weights(model: EfficientDet, seed: int = 0) -> EfficientDet:
-    """Gives every batch norm scales, offsets and statistics of its own, in place.
+    """Draws scales, offsets and statistics for every batch norm, in place.
 
-    The statistics are those of two images of random pixels, and the last layers are
-    scaled so that the detections cover all scores. Kernels stay.
+    The statistics are those of two images of random pixels. The last layers are scaled
+    so that the detections cover all scores. Other kernels are not changed.
 
     Args:
         model: the `EfficientDet` to change.
-        seed: int, of what is drawn.
+        seed: int, seed of the random numbers.
 
     Returns:
         The model.
@@ -44,7 +45,7 @@ def draw_weights(model: EfficientDet, seed: int = 0) -> EfficientDet:
     images = rng.uniform(0, 255, (2, *model.config.image_size, 3)).astype("float32")
     momenta = [layer.momentum for layer in norms]
     for layer in norms:
-        layer.momentum = 0.0  # the statistics are those of these images
+        layer.momentum = 0.0  # the statistics become those of these images
     model(images, training=True)
     for layer, momentum in zip(norms, momenta):
         layer.momentum = momentum
@@ -57,7 +58,7 @@ def draw_weights(model: EfficientDet, seed: int = 0) -> EfficientDet:
 
 
 def scale_kernels(model: EfficientDet, part: str, factor: float) -> None:
-    """Scales the last layer of a head, and with it what that head returns.
+    """Scales the last layer of a head, and with it the output of the head.
 
     Args:
         model: the `EfficientDet` to change.
@@ -66,5 +67,5 @@ def scale_kernels(model: EfficientDet, part: str, factor: float) -> None:
     """
     kernels = [w for w in model.weights if part in w.path and w.path.endswith("kernel")]
     for kernel in kernels:
-        # The product of the depthwise and the pointwise kernel gets the factor.
+        # The product of the depthwise and the pointwise kernel is scaled by the factor.
         kernel.assign(kernel * factor ** (1 / len(kernels)))

@@ -28,11 +28,11 @@ from effdet_keras.export.runtime import (
 )
 from effdet_keras.export.torch_graph import torch_network
 
-_ABOUT = "effdet_keras"  # the method that returns the description, as text
+_ABOUT = "effdet_keras"  # the program's method that returns the description as text
 
 
 def write_executorch(model, path):
-    """Writes a program whose `forward` takes `[1, 3, H, W]` to the raw outputs."""
+    """Writes a program whose `forward` maps `[1, 3, H, W]` to the raw outputs."""
     for package in (executorch_exir, executorch_xnnpack):
         package.require("ExecuTorch export")
     module, outputs, description = torch_network(model)
@@ -42,7 +42,7 @@ def write_executorch(model, path):
         CHECKSUM_NAME: WITHOUT_CHECKSUM,
         "outputs": outputs,
     }
-    with warnings.catch_warnings(action="ignore"):  # of torch about its own functions
+    with warnings.catch_warnings(action="ignore"):  # torch warns about its own code
         exported = torch.export.export(module, (example,))
         program = executorch_exir.to_edge_transform_and_lower(
             exported,
@@ -58,7 +58,7 @@ def write_executorch(model, path):
 
 
 class ExecuTorchRuntime(Runtime):
-    """A program of `EfficientDet.export`."""
+    """Runs an ExecuTorch program of `EfficientDet.export`."""
 
     package = executorch
 

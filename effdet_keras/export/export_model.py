@@ -1,4 +1,4 @@
-"""`EfficientDet.export`: writes a format, checks it, and only then puts it in place."""
+"""`EfficientDet.export`: writes a file, checks it, and then moves it to its path."""
 
 import dataclasses
 import json
@@ -28,7 +28,7 @@ from effdet_keras.export.registry import (
 from effdet_keras.export.runtime import REPORT_NAME, ExportedDetector, open_runtime
 
 _SHOWN_FILES = 5
-_DRAWN_SIZES = (96, 160, 320, 480)  # pixels, of images that are drawn for a check
+_DRAWN_SIZES = (96, 160, 320, 480)  # pixels, sides of the images drawn for the check
 
 
 def export_model(
@@ -42,15 +42,15 @@ def export_model(
     verbose=1,
     **options,
 ):
-    """`EfficientDet.export`; see there."""
+    """Implements `EfficientDet.export`; see there."""
     path = local_path(path, "The path of an export")
     if path.is_dir() and (path.is_symlink() or path.name in ("", "..")):
-        path = path.resolve()  # a link stays one
+        path = path.resolve()  # the link itself is not replaced
     if target is not None:
         chosen = target_to_write(path, target, format, options)
     else:
         chosen = format_to_write(path, format, options)
-    # None is the default, which each writer has in its own arguments.
+    # None means the default, which is in the signature of each writer.
     options = {name: value for name, value in options.items() if value is not None}
     if chosen.needs_tensorflow(options):
         require_tensorflow(
@@ -61,7 +61,7 @@ def export_model(
             f"{chosen.without_tensorflow()}",
         )
     if target is None:
-        chosen.require_runtime()  # before the long work
+        chosen.require_runtime()  # an error before the conversion, which takes long
     is_folder = target is not None or not chosen.ending
     _check_replaceable(path, is_folder, () if is_folder else chosen.files_beside(path))
     kept = _files_to_keep(path)
@@ -72,7 +72,7 @@ def export_model(
             "`images` has no image, so that nothing can be compared. Give some, or "
             "leave `images` out: four are drawn then."
         )
-    # Whether the file of a quantization-aware model will round as that does.
+    # Whether a quantization-aware model becomes an int8 file, with the same rounding.
     of_target = "int8" if target is not None and chosen.is_int8(options) else None
     is_int8 = (options.get("precision") or of_target) == "int8"
     live = evaluated(model, quantized=is_int8)
@@ -123,7 +123,7 @@ def export_model(
 
 
 def _metrics(model, runtime, dataset, verbose):
-    """COCO's numbers of the model and of its export."""
+    """Computes the COCO metrics of the model and of its export."""
     detectors = {"model": model, "export": ExportedDetector(runtime)}
     numbers = {}
     for name, detector in detectors.items():
@@ -134,9 +134,10 @@ def _metrics(model, runtime, dataset, verbose):
 
 
 def _check_replaceable(path, is_folder, other_files):
-    """An old export may be replaced; a folder of anything else may not.
+    """Raises an error if the export would replace anything but an older export.
 
-    Nor may `other_files` beside the path that an older export to it did not write.
+    This includes `other_files` next to the path, unless an older export to the same
+    path wrote them.
     """
     report = _report_path(path)
     if path.is_dir() and any(path.iterdir()) and not report.exists():
@@ -164,18 +165,19 @@ def _check_replaceable(path, is_folder, other_files):
 
 
 def _files_to_keep(path):
-    """What is in the folder of an older export that the export did not write."""
+    """Returns the files in an older export's folder that the export did not write."""
     if not path.is_dir():
         return []
     report = _report_path(path)
     written = json.loads(report.read_text("utf-8")) if report.exists() else {}
-    # Reports of before have no list: then all that the new export does not write.
+    # Older reports do not list files. Then all files are kept that the new export does
+    # not write.
     own = {REPORT_NAME, *written.get("files", ())}
     return [name for name in files_in(path) if name not in own]
 
 
 def _kept_note(kept):
-    """What to say of files that stay in the folder: of the old model, perhaps."""
+    """Returns a note about files that are kept, which may belong to the old model."""
     if not kept:
         return ()
     names = ", ".join(sorted(kept)[:_SHOWN_FILES])
@@ -190,7 +192,7 @@ def _report_path(path):
 
 
 def _images_of_calibration(options):
-    """A few that did not calibrate the file, filled up with some that did."""
+    """Reads a few images that were not used for calibration; if too few, used ones."""
     limit = options.get("calibration_images") or CALIBRATION_IMAGES
     used, held_back = divided_calibration(options["calibration"], limit)
     used = evenly(used, CHECK_IMAGES - len(held_back))
@@ -198,7 +200,7 @@ def _images_of_calibration(options):
 
 
 def _images_of_dataset(dataset):
-    """A few, evenly spread: the rest is what `evaluate` is for."""
+    """Reads a few images, evenly spread; `evaluate` is for the whole dataset."""
     if len(dataset) == 0:
         raise InvalidValueError(
             "`images` is a dataset without images, so that nothing can be compared. "

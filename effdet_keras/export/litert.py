@@ -1,4 +1,4 @@
-"""LiteRT (TFLite): float or quantised files, with or without postprocess; LiteRT."""
+"""LiteRT (TFLite): writes float or quantized files, and runs them."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ def write_litert(
     int8_scores=False,
     input_dtype=None,
 ):
-    """Writes a `.tflite` file; docs/export_litert.md has its options and outputs."""
+    """Writes a `.tflite` file; docs/export_litert.md explains options and outputs."""
     nms = {
         "max_detections": max_detections,
         "score_threshold": score_threshold,
@@ -139,10 +139,10 @@ def write_litert(
     if is_int8 and not inputs:
         learned, float_scores = model.quantization.exporting(), not int8_scores
     with learned, tempfile.TemporaryDirectory() as folder:
-        # In int8 the converter makes the input's type; here the network does.
+        # With int8 the converter casts the input; otherwise the network casts it.
         traced_dtype = tf.float32 if is_int8 else tf.as_dtype(input_dtype)
         module = _traced(model, description, uses_builtin, float_scores, traced_dtype)
-        # Other ways to the converter than a SavedModel lose the operation.
+        # Converting anything but a SavedModel would lose the custom operation.
         save_function(module, folder, module.run)
         converter = tf.lite.TFLiteConverter.from_saved_model(folder)
         converter.allow_custom_ops = not uses_builtin
@@ -168,7 +168,7 @@ _WITHOUT_TENSORFLOW = {
 
 
 def _check_without_tensorflow(**options):
-    """Refuses what TensorFlow's converter makes alone."""
+    """Raises an error for options that need TensorFlow's converter."""
     for name, value in options.items():
         others = ", ".join(map(repr, _WITHOUT_TENSORFLOW[name]))
         if value not in _WITHOUT_TENSORFLOW[name]:
@@ -180,7 +180,7 @@ def _check_without_tensorflow(**options):
 
 
 def _check_operation(given, per_class, uses_builtin, is_raw, num_classes):
-    """Refuses options of `TFLite_Detection_PostProcess` where it would ignore them."""
+    """Raises an error for options that `TFLite_Detection_PostProcess` would ignore."""
     given = {name: value for name, value in given.items() if value is not None}
     if not given:
         return
@@ -215,7 +215,7 @@ def _check_calibration(calibration, is_int8, knows_ranges):
 
 
 def _traced(model, description, uses_builtin, float_scores, input_dtype):
-    """A module whose `run` is the network, with the postprocess where it is wanted."""
+    """Returns a module whose `run` is the network, with postprocess unless raw."""
     batch_size = description.batch_size
     module = tf.Module()
     finds = {"finds_classes": description.outputs == "detections"}
@@ -245,8 +245,9 @@ def _traced(model, description, uses_builtin, float_scores, input_dtype):
             )
             logits = found["class_logits"]
             if float_scores:
-                # Of int8 logits the converter makes an int8 sigmoid; of a difference,
-                # which has no range, it makes none. No logit changes by 1e-30.
+                # The converter makes an int8 sigmoid of int8 logits. A difference has
+                # no recorded range, so its sigmoid stays in float. Subtracting 1e-30
+                # changes no logit.
                 logits = logits - 1e-30
             results = op(found["box_deltas"], tf.sigmoid(logits))
         if model.config.has_segmentation:
@@ -258,17 +259,17 @@ def _traced(model, description, uses_builtin, float_scores, input_dtype):
 
 
 def _repeat(x, times):
-    """Repeats rows and columns by operations that XNNPACK has, in one piece."""
+    """Repeats rows and columns with operations of XNNPACK, without splitting it."""
     batch, height, width, channels = x.shape
     rows, columns = times
-    x = tf.concat([x] * columns, axis=3)  # each pixel, side by side in memory
+    x = tf.concat([x] * columns, axis=3)  # copies of each pixel are adjacent in memory
     x = tf.reshape(x, (batch, height, width * columns, channels))
-    x = tf.concat([x] * rows, axis=2)  # each row, the same way
+    x = tf.concat([x] * rows, axis=2)  # the same for each row
     return tf.reshape(x, (batch, height * rows, width * columns, channels))
 
 
 def _by_keras(model, description, input_dtype):
-    """On JAX and torch: the network's graph, the operation behind it, as `ModelT`."""
+    """Returns network and postprocess as a `ModelT`, on JAX and torch."""
     config, is_raw = description.config, description.outputs == "raw"
     graph = network_graph(model, description.batch_size, finds_classes=not is_raw)
     half = description.precision == "float16"
@@ -280,7 +281,7 @@ def _by_keras(model, description, input_dtype):
 
 
 def _with_operation(litert, values, description):
-    """The tensors of detections, by name, of those of raw outputs."""
+    """Appends the postprocess to raw outputs; returns its output tensors by name."""
     config, postprocess = description.config, description.postprocess
     times = description.classes_per_detection
     count, anchors = postprocess.max_detections * times, _centers_and_sides(config)
@@ -307,25 +308,26 @@ def _with_operation(litert, values, description):
     return found
 
 
-# --- The operation `TFLite_Detection_PostProcess`, and the `Postprocess` equal to it.
+# --- The operation `TFLite_Detection_PostProcess`, and the equivalent `Postprocess`.
 
-# The time of the operation grows with the anchors above it: 32 ms for all 49,104 of D0,
-# 7 ms for 7,700 of them, 3 ms for 400 (one thread, 90 classes).
+# The operation takes longer, the more anchors have a score above this threshold: 32 ms
+# for all 49,104 of D0, 7 ms for 7,700, 3 ms for 400 (one thread, 90 classes).
 _DEFAULT_SCORE_THRESHOLD = 0.01
 _OPERATION = "TFLite_Detection_PostProcess"
 
 
 def hard_postprocess(postprocess, **options):
-    """The nearest to a postprocess that the operation can do."""
+    """Returns the nearest equivalent of a postprocess that the operation supports."""
     options = {"per_class": False, "drop_empty": False, **options}
     hard = dataclasses.replace(postprocess, method="hard", **options)
     threshold = hard.score_threshold
     if threshold is None:
         threshold = _DEFAULT_SCORE_THRESHOLD
-    threshold = max(threshold, 0.0)  # the model's own may be -inf
-    # Across classes, an anchor can keep its best class alone: all have one box.
+    threshold = max(threshold, 0.0)  # the model's threshold may be -inf
+    # Without `per_class`, only the best class of an anchor can be kept, because all its
+    # classes have the same box.
     top_k = hard.pre_nms_top_k if hard.per_class else 0
-    # Nor does the operation know a limit for each class then.
+    # The operation has no limit per class in that case either.
     limit = hard.max_detections_per_class if hard.per_class else None
     return dataclasses.replace(
         hard,
@@ -336,11 +338,11 @@ def hard_postprocess(postprocess, **options):
 
 
 def postprocess_op(postprocess, config, classes_per_detection=1):
-    """The operation as a function of `box_deltas` and `scores`, to be traced."""
+    """Returns the operation as a function of `box_deltas` and `scores` to trace."""
     count = postprocess.max_detections * classes_per_detection
     anchors = _centers_and_sides(config)
 
-    # A LiteRT interpreter puts the operation in the place of these zeros.
+    # In the converted file, the operation replaces this function and its zeros.
     implements = _operation(postprocess, config, classes_per_detection)
 
     @tf.function(experimental_implements=implements)
@@ -356,7 +358,7 @@ def postprocess_op(postprocess, config, classes_per_detection=1):
 
 
 def _operation(postprocess, config, classes_per_detection):
-    """Name and attributes, as a `NameAttrList` in protobuf's text form."""
+    """Returns name and attributes as a `NameAttrList` in protobuf's text format."""
     attributes = _attributes(postprocess, config, classes_per_detection)
     pairs = (
         f'attr {{ key: "{key}" value {{ {_field(value)} }} }}'
@@ -371,7 +373,7 @@ def _field(value):
 
 
 def _attributes(postprocess, config, classes_per_detection):
-    """What the operation is told, by its own names."""
+    """Returns the attributes of the operation by name."""
     count = postprocess.max_detections
     y_scale, x_scale, h_scale, w_scale = map(float, config.box_scales)
     return {
@@ -390,7 +392,7 @@ def _attributes(postprocess, config, classes_per_detection):
 
 
 def _centers_and_sides(config):
-    """Anchors as `(y, x, height, width)`, fractions of the input, `[N, 4]`."""
+    """Returns anchors `[N, 4]` as `(y, x, height, width)`, fractions of the input."""
     low, high = np.split(anchors_of(config), 2, axis=-1)
     anchors = np.concatenate([(low + high) / 2, high - low], axis=-1)
     return (anchors / np.tile(config.image_size, 2)).astype("float32")
@@ -400,7 +402,7 @@ LABELS_NAME = "labelmap.txt"
 
 
 def output_names_of(description):
-    """The names of a file's outputs, in their order."""
+    """Returns the names of a file's outputs, in their order."""
     config = description.config
     if description.outputs == "levels":
         return names_of_levels(config)
@@ -415,11 +417,11 @@ def _raw_names(config):
     return (*names, "segmentation_logits") if config.has_segmentation else names
 
 
-# --- What the converter leaves to be put right in a `.tflite` file, and what is added.
+# --- Corrections of the converter's `.tflite` file, and additions to it.
 
 
 def finished(content, description):
-    """Puts outputs in order, pixels at scale 1, and adds what tells of the model."""
+    """Sorts and names outputs, sets the scale of int8 inputs to 1, adds metadata."""
     return _finished(tflite_files.convert_bytearray_to_object(content), description)
 
 
@@ -438,7 +440,7 @@ def _finished(model, description):
     from effdet_keras.extras.targets.mediapipe_metadata import metadata_buffer
 
     metadata = metadata_buffer(description)
-    # TensorFlow 2.20 has no arguments to these.
+    # In TensorFlow 2.20 these constructors take no arguments.
     buffer, entry = tflite_schema.BufferT(), tflite_schema.MetadataT()
     buffer.data = np.frombuffer(metadata, "uint8")
     entry.name, entry.buffer = b"TFLITE_METADATA", len(model.buffers)
@@ -449,7 +451,10 @@ def _finished(model, description):
 
 
 def _name_outputs(model, names):
-    """The converter orders outputs as it likes, and names them in the signature."""
+    """Sorts and names the outputs.
+
+    The converter writes them in any order, with their names only in the signature.
+    """
     graph, signature = model.subgraphs[0], model.signatureDefs[0]
     places = {output.name.decode(): output for output in signature.outputs}
     graph.outputs = []
@@ -462,9 +467,9 @@ def _name_outputs(model, names):
 
 
 def _limit_each_class(model, postprocess):
-    """Tells the operation how many boxes a class may have.
+    """Sets the operation's limit of boxes per class.
 
-    The converter leaves that attribute out, and then the operation keeps 100.
+    The converter drops this attribute, and then the operation's limit is 100.
     """
     limit = postprocess.max_detections_per_class or postprocess.max_detections
     for operator in model.subgraphs[0].operators:
@@ -476,9 +481,9 @@ def _limit_each_class(model, postprocess):
 
 
 def _take_pixels_as_they_are(model):
-    """Lets the number of a pixel mean itself, whatever the images of calibration."""
-    # Where the input is not int8 itself, int8 is what is made of it first. Any scale is
-    # right in the operation that reads it, since its result has a scale of its own.
+    """Sets the input's scale to 1, so that calibration does not change pixel values."""
+    # If the input is not int8, it is first converted to int8. The operation that reads
+    # the input may have any input scale, because its result has its own scale.
     graph = model.subgraphs[0]
     (source,) = graph.inputs
     (reader,) = (op for op in graph.operators if source in op.inputs)
@@ -501,13 +506,13 @@ def _with_archive(network, description):
     file = io.BytesIO(network)
     with zipfile.ZipFile(file, "a") as archive:
         for name, text in entries.items():
-            archive.writestr(zipfile.ZipInfo(name), text)  # no date: the same bytes
+            archive.writestr(zipfile.ZipInfo(name), text)  # without date: reproducible
     return file.getvalue()
 
 
 # --- The runtime.
 
-CHECKSUM_NAME = "effdet_keras.sha256"  # the zip entry with the digest of the network
+CHECKSUM_NAME = "effdet_keras.sha256"  # zip entry with the SHA-256 of the network
 
 
 class LiteRTRuntime(Runtime):
@@ -519,9 +524,10 @@ class LiteRTRuntime(Runtime):
         self.path = pathlib.Path(path)
         network, self.description = _opened(self.path)
         description = self.description
-        has_operation = _OPERATION.encode() in network  # "builtin" and raw have none
+        # Files with "builtin" postprocess and raw outputs do not have the operation.
+        has_operation = _OPERATION.encode() in network
         if has_operation and description.postprocess.per_class:
-            num_threads = 1  # in `n` the operation's suppression skips class `n`
+            num_threads = 1  # with `n` threads the operation's NMS skips class `n`
         self._interpreter = ai_edge_litert.Interpreter(
             model_content=network, num_threads=num_threads or os.cpu_count()
         )
@@ -550,7 +556,7 @@ class LiteRTRuntime(Runtime):
         return found
 
     def _value(self, output):
-        """An output as it was computed; int8 numbers as what they stand for."""
+        """Returns the value of an output; int8 values are dequantized."""
         value = self._interpreter.get_tensor(output["index"])
         scale, zero_point = output["quantization"]
         if not scale:
@@ -558,9 +564,10 @@ class LiteRTRuntime(Runtime):
         return (value.astype("float32") - zero_point) * np.float32(scale)
 
     def _detections(self, boxes, classes, scores, count):
-        """The operation's outputs as `Postprocess` returns them.
+        """Converts the operation's outputs to the dict of `Postprocess`.
 
-        It leaves the rows behind the last box as they were in memory: any bits at all.
+        The operation does not set the rows after the last box, so that they hold
+        arbitrary memory.
         """
         image_size = self.description.config.image_size
         times = self.description.classes_per_detection
@@ -581,10 +588,10 @@ class LiteRTRuntime(Runtime):
         }
 
     def _best_first(self, boxes, classes, scores, count):
-        """Rows of several classes for each box, in the order of their scores.
+        """Sorts the rows of boxes with several classes by score.
 
-        The operation gives a box all of its classes, also those below the threshold,
-        and counts boxes.
+        The operation returns all classes of a box, also those below the threshold, and
+        counts boxes instead of rows.
         """
         lowest = self.description.postprocess.lowest_score
         used = np.arange(scores.shape[1]) < count[:, None]
@@ -598,12 +605,15 @@ class LiteRTRuntime(Runtime):
 
 
 def network_of_file(path):
-    """The network of a file of ours, as TFLite has it, without what is appended."""
+    """Returns the TFLite network in an exported file, without the appended zip file."""
     return _opened(path)[0]
 
 
 def _opened(path):
-    """Network and description, checked: a damaged file could end the process."""
+    """Reads network and description, and checks them.
+
+    Without the check, a damaged file could crash the process.
+    """
     content = path.read_bytes()
     try:
         with open_zip(io.BytesIO(content), path) as archive:

@@ -1,7 +1,7 @@
-"""A `NetworkGraph` as a LiteRT model: what TensorFlow's converter does, without it.
+"""Converts a `NetworkGraph` to a LiteRT model, without TensorFlow's converter.
 
-LiteRT has tensors `[B, H, W, C]`, which are the shapes that a `NetworkGraph` tells of
-its values. Of its transposes nothing is left then.
+LiteRT's tensors are `[B, H, W, C]`, as are the `shapes` of a `NetworkGraph`. So the
+transpositions of the graph are dropped.
 """
 
 from __future__ import annotations
@@ -12,17 +12,26 @@ from effdet_keras._internal.optional_imports import tflite_schema as schema
 from effdet_keras.errors import InvalidStateError
 from effdet_keras.export.network_graph import TO_PLANES, same_padding
 
-_VERSION = 3  # of the file's schema
-# Versions of operations that have more than the first had: numbers of 16 bits; places
-# with half-pixel centers.
+_VERSION = 3  # version of the file's schema
+# Versions of operations for features that version 1 lacks: 16-bit numbers, and
+# half-pixel centers.
 _VERSIONS = {"DEQUANTIZE": 3, "RESIZE_BILINEAR": 3}
 
 
 def litert_model(graph, *, input_dtype="float32", half=False):
-    """A `LiteRTModel` of `images` `[B, H, W, 3]`, RGB pixels 0-255, and its values.
+    """Converts a graph to a `LiteRTModel`.
 
-    With `half` kernels are stored in float16. The values are the tensors of the
-    graph's outputs, by name; nothing is an output of the model yet.
+    Args:
+        graph: `NetworkGraph`.
+        input_dtype: dtype of the input `images` `[B, H, W, 3]`, RGB pixels 0-255.
+        half: bool, whether to store kernels in float16.
+
+    Returns:
+        The `LiteRTModel`, whose `outputs` are still empty, and a dict from the names of
+        the graph's outputs to their tensors.
+
+    Raises:
+        RuntimeError: If the graph has an unknown operation.
     """
     model = LiteRTModel(half)
     images = model.tensor("images", graph.shapes["images"], input_dtype)
@@ -47,11 +56,11 @@ def _kind(dtype):
 
 
 class LiteRTModel:
-    """A model with one graph. Tensors are the numbers of their places."""
+    """A LiteRT model with one graph. Tensors are referred to by their index."""
 
     def __init__(self, half=False):
         self._half, self._codes, self._constants = half, {}, {}
-        self._buffers = [schema.BufferT()]  # the first is that of no constant
+        self._buffers = [schema.BufferT()]  # buffer 0 is for tensors without constant
         self._tensors, self._operators = [], []
         self.inputs, self.outputs = [], []
 
@@ -63,7 +72,7 @@ class LiteRTModel:
         return len(self._tensors) - 1
 
     def constant(self, array):
-        """A tensor of these numbers; equal arrays are one."""
+        """Returns the tensor of a constant; equal arrays share one tensor."""
         content = array.dtype.name, array.shape, array.tobytes()
         if content not in self._constants:
             halves = self._half and array.ndim == 4  # a kernel
@@ -79,7 +88,7 @@ class LiteRTModel:
         return self._constants[content]
 
     def operation(self, code, inputs, shape, options=None, *, dtype="float32"):
-        """Writes an operation of LiteRT's own; returns its result."""
+        """Appends a builtin operation of LiteRT; returns the tensor of its result."""
         name = f"{code.lower()}_{len(self._operators)}"
         result = self.tensor(name, shape, dtype)
         operator = self._operator(code, inputs, [result])
@@ -90,7 +99,7 @@ class LiteRTModel:
         return result
 
     def custom_operation(self, name, inputs, outputs, options):
-        """Writes an operation that runtimes know by its name; `options` are bytes."""
+        """Appends a custom operation with this name; `options` are bytes."""
         operator = self._operator("CUSTOM", inputs, outputs, name)
         operator.customOptions = np.frombuffer(options, "uint8")
 
@@ -103,7 +112,7 @@ class LiteRTModel:
         return operator
 
     def packed(self):
-        """The model as a `ModelT` of the schema; outputs are `output_0` and so on."""
+        """Returns the model as a `ModelT`, with outputs `output_0`, `output_1`, ..."""
         graph, signature = schema.SubGraphT(), schema.SignatureDefT()
         graph.name, graph.tensors, graph.operators = (
             b"main",
@@ -133,36 +142,36 @@ def _named(name, tensor):
 def _operator_code(name, custom):
     code = schema.OperatorCodeT()
     code.builtinCode = getattr(schema.BuiltinOperator, name)
-    code.deprecatedBuiltinCode = code.builtinCode  # all are below 127
+    code.deprecatedBuiltinCode = code.builtinCode  # valid for codes below 127
     code.version = _VERSIONS.get(name, 1)
     code.customCode = None if custom is None else custom.encode()
     return code
 
 
-# --- The nodes of a graph, each as one operation of LiteRT or several.
+# --- Conversion of each node of a graph to one or more LiteRT operations.
 
 
 class _Network:
-    """A graph, the model that is written of it, and the tensors of its values."""
+    """A graph, the model that is built from it, and the tensors of its values."""
 
     def __init__(self, graph, model, values):
         self.graph, self.model, self.values = graph, model, values
 
     def shape(self, node, place=0):
-        """The shape of a node's result."""
+        """Returns the shape of a node's result."""
         return self.graph.shapes[node.outputs[place]]
 
     def input_shape(self, node, place=0):
-        """The shape of a value that a node reads."""
+        """Returns the shape of a node's input."""
         return self.graph.shapes[node.inputs[place]]
 
     def array(self, node, place, dtype=None):
-        """A constant that a node reads."""
+        """Returns a constant input of a node as array."""
         array = self.graph.arrays[node.inputs[place]]
         return array if dtype is None else array.astype(dtype)
 
     def input(self, node, place=0):
-        """The tensor of an input; numbers of channels lie along the last axis."""
+        """Returns the tensor of a node's input; constants per channel become `[C]`."""
         name = node.inputs[place]
         if name in self.values:
             return self.values[name]
@@ -170,14 +179,14 @@ class _Network:
         return self.model.constant(array.reshape(-1) if array.ndim == 3 else array)
 
     def write(self, code, inputs, shape, options=None, **more):
-        """An operation, of tensors and of arrays."""
+        """Appends an operation whose inputs are tensors or arrays."""
         inputs = [
             self.model.constant(x) if isinstance(x, np.ndarray) else x for x in inputs
         ]
         return self.model.operation(code, inputs, shape, options, **more)
 
     def axis(self, axis, rank=4):
-        """An axis of the graph's as LiteRT counts it."""
+        """Converts the number of an axis of the graph to LiteRT's axis order."""
         return TO_PLANES[axis] if rank == 4 else axis
 
 
@@ -186,7 +195,7 @@ def _integers(*values):
 
 
 def _direct(code):
-    """A node that is an operation of the same inputs."""
+    """Returns a converter for nodes that are one operation with the same inputs."""
 
     def write(network, node):
         inputs = [network.input(node, place) for place in range(len(node.inputs))]
@@ -196,7 +205,7 @@ def _direct(code):
 
 
 def _arithmetic(code, kind):
-    """The same with an object of options, whose values are the usual ones."""
+    """Returns a converter like `_direct`, with an options object of default values."""
 
     def write(network, node):
         inputs = [network.input(node, place) for place in range(2)]
@@ -206,7 +215,7 @@ def _arithmetic(code, kind):
 
 
 def _padding(network, node, window):
-    """The padding of a window, and its input, padded where LiteRT does not."""
+    """Returns the padding option and the input, explicitly padded if necessary."""
     x, shape = network.input(node), network.input_shape(node)
     pads, strides = tuple(node.attributes["pads"]), node.attributes["strides"]
     if pads == same_padding(shape[1:3], strides, window):
@@ -255,7 +264,7 @@ def _transposed_convolution(network, node):
 
 
 def _batch_norm(network, node):
-    """One that follows no convolution."""
+    """Converts a batch norm that could not be folded into a convolution."""
     scale, offset, mean, variance = (network.array(node, i) for i in range(1, 5))
     scale = scale / np.sqrt(variance + np.float32(node.attributes["epsilon"]))
     shape = network.shape(node)
@@ -281,7 +290,7 @@ def _mean(network, node):
 
 
 def _pad(network, node):
-    pads = network.array(node, 1)  # of all axes, before and behind
+    pads = network.array(node, 1)  # of all axes: first all starts, then all ends
     sides = [*pads[2:4], *pads[6:8]]
     return _padded(network, network.input(node), network.input_shape(node), sides)
 
@@ -297,7 +306,7 @@ def _resize(network, node):
 
 
 def _repeated(network, x, shape, target):
-    """Rows and columns repeated by operations that XNNPACK has, in one piece."""
+    """Repeats rows and columns with operations of XNNPACK, without splitting it."""
     batch, height, width, channels = shape
     rows, columns = target[1] // height, target[2] // width
     x = _concatenated(network, [x] * columns, (*shape[:3], channels * columns), 3)
@@ -366,7 +375,7 @@ def _clip(network, node):
 
 
 def _softplus(network, node):
-    """`max(x, 0) + log(1 + exp(-|x|))`."""
+    """Computes softplus as `max(x, 0) + log(1 + exp(-|x|))`."""
     x, shape = network.input(node), network.shape(node)
     size = network.write("ABS", [x], shape, schema.AbsOptionsT())
     minus = network.write("NEG", [size], shape, schema.NegOptionsT())
@@ -381,7 +390,7 @@ def _softplus(network, node):
 
 
 def _same(network, node):
-    """What is another order of axes, or another type, in the graph alone."""
+    """Drops a node that only changes the axis order or the dtype in the graph."""
     return network.input(node)
 
 
@@ -389,7 +398,7 @@ _OPERATIONS = {
     "Add": _arithmetic("ADD", "AddOptionsT"),
     "ArgMax": _argmax,
     "BatchNormalization": _batch_norm,
-    "Cast": _same,  # the numbers of classes are int32
+    "Cast": _same,  # class numbers are int32 here
     "Clip": _clip,
     "Concat": _concatenate,
     "Conv": _convolution,

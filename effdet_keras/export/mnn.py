@@ -1,4 +1,4 @@
-"""MNN: files that its converter makes of the network, and their runtime on the CPU."""
+"""MNN: files of MNN's converter, and their runtime on the CPU."""
 
 from __future__ import annotations
 
@@ -17,17 +17,17 @@ from effdet_keras.errors import InvalidStateError
 from effdet_keras.export.onnx_network import network_of_planes
 from effdet_keras.export.runtime import Runtime, read_description, write_description
 
-# `mnnconvert`, the command, sends what it converted to its makers. The module below it
-# converts and does nothing else; it says True whatever comes of it, and a failure can
-# end the process: so it has one of its own.
+# The command `mnnconvert` sends data about the conversion to its makers. The underlying
+# module only converts. It returns True even if it fails, and a failure can end the
+# process, so it runs in a separate process.
 _CONVERT = "import _tools, sys; _tools.mnnconvert(sys.argv)"
-_LAST_LINES = 20  # of its log, where it fails
+_LAST_LINES = 20  # lines of its log to show if it fails
 
 
 def write_mnn(model, path, *, precision="float32"):
-    """Writes `.mnn`, and beside it `.json`, the description.
+    """Writes a `.mnn` file, and the description in a `.json` file next to it.
 
-    The input `images` is `[1, 3, H, W]`; the outputs are the raw ones.
+    The input `images` is `[1, 3, H, W]`. The outputs are the raw outputs.
     """
     mnn.require("MNN export")
     file, description = network_of_planes(model)
@@ -41,7 +41,7 @@ def write_mnn(model, path, *, precision="float32"):
 
 
 def _convert(source, path, options):
-    """Lets MNN's converter make a `.mnn` of an ONNX file."""
+    """Converts an ONNX file to a `.mnn` file with MNN's converter."""
     files = "-f", "ONNX", "--modelFile", source, "--MNNModel", path
     done = subprocess.run(
         [sys.executable, "-c", _CONVERT, *files, "--bizCode", "effdet_keras", *options],
@@ -61,7 +61,7 @@ def _convert(source, path, options):
 
 
 class MNNRuntime(Runtime):
-    """A `.mnn` of `EfficientDet.export`, computed in float32 whatever it stores."""
+    """Runs a `.mnn` file of `EfficientDet.export`, in float32 whatever it stores."""
 
     package = mnn
 

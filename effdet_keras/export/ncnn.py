@@ -1,4 +1,4 @@
-"""ncnn: files that `pnnx` makes of the network, and their runtime on the CPU."""
+"""ncnn: files of the converter `pnnx`, and their runtime on the CPU."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ from effdet_keras.export.runtime import (
     write_description,
 )
 
-_NAME = "network"  # of the files that pnnx reads and writes
-_LAST_LINES = 20  # of its log, where it fails
+_NAME = "network"  # name of the files that pnnx reads and writes
+_LAST_LINES = 20  # lines of its log to show if it fails
 
 
 def write_ncnn(model, path, *, precision="float32"):
-    """Writes `.param`, and beside it `.bin` and `.json`, the description.
+    """Writes a `.param` file, and next to it `.bin` and the description in `.json`.
 
-    The input `images` is `[3, H, W]`, the raw outputs have no axis for the batch.
+    The input `images` is `[3, H, W]`. The raw outputs have no batch axis either.
     """
     pnnx.require("ncnn export")
     file, description = network_of_planes(model)
@@ -49,10 +49,10 @@ def write_ncnn(model, path, *, precision="float32"):
 
 
 def _pad_before_pooling(graph):
-    """Lets nodes of their own pad what is pooled.
+    """Replaces the padding of max-pooling by separate nodes.
 
-    pnnx pads wrongly where the sides of a map differ in what they lack, as those of a
-    map of 3 x 4 do: one row above, none on the left.
+    pnnx pads wrongly if the two sides of a map need different padding. For example, a
+    map of 3 x 4 needs one row above, and no column on the left.
     """
     for place in reversed(range(len(graph.node))):
         pool = graph.node[place]
@@ -75,7 +75,7 @@ def _pad_before_pooling(graph):
 
 
 def _run_pnnx(folder, precision):
-    """Lets pnnx convert `network.onnx` of a folder."""
+    """Converts `network.onnx` in a folder with pnnx."""
     done = subprocess.run(
         [pnnx.EXEC_PATH, f"{_NAME}.onnx", f"fp16={int(precision == 'float16')}"],
         cwd=folder,
@@ -92,7 +92,7 @@ def _run_pnnx(folder, precision):
 
 
 def _with_names(param, outputs):
-    """The text of a `.param` with our names of input and outputs, for pnnx's own."""
+    """Replaces pnnx's names of input and outputs in a `.param` text by ours."""
     names = {"in0": "images", **{f"out{i}": name for i, name in enumerate(outputs)}}
     return re.sub(r"\b(in0|out\d+)\b", lambda found: names[found[0]], param)
 
@@ -101,7 +101,7 @@ def _with_names(param, outputs):
 
 
 class NcnnRuntime(Runtime):
-    """A `.param` of `EfficientDet.export`, computed in float32 whatever it stores."""
+    """Runs a `.param` file of `EfficientDet.export`, in float32 whatever it stores."""
 
     package = ncnn
 
@@ -114,7 +114,8 @@ class NcnnRuntime(Runtime):
         options = self._net.opt
         if num_threads is not None:
             options.num_threads = num_threads
-        # Otherwise where the processor can: an error as large as that of a mistake.
+        # By default, ncnn computes in 16 bits if the processor can. The errors would be
+        # as large as those of a fault.
         options.use_fp16_packed = options.use_fp16_storage = False
         options.use_fp16_arithmetic = options.use_bf16_storage = False
         status = self._net.load_param(os.fspath(self.path))

@@ -1,4 +1,4 @@
-"""The network as exports trace it: float32, evaluated weights, a fixed graph."""
+"""The network for exports: in float32, with the evaluated weights, as a fixed graph."""
 
 from __future__ import annotations
 
@@ -28,10 +28,11 @@ _convert_to_constants = OptionalModule(
 
 @contextlib.contextmanager
 def evaluated(model, *, quantized=False):
-    """The model to export: float32, with the weights that are evaluated.
+    """Returns a context with the model to export: in float32, with evaluated weights.
 
-    One of mixed precision is copied; so is a quantization-aware one, unless
-    `quantized`.
+    The evaluated weights are the moving averages, if there are any. A model in mixed
+    precision is copied to float32. A quantization-aware model is copied without its
+    quantization, unless `quantized`.
     """
     from effdet_keras.network.build import copied
 
@@ -48,12 +49,20 @@ def evaluated(model, *, quantized=False):
 def network_function(
     model, batch_size=None, repeat=None, *, folds=False, finds_classes=False, layers=()
 ):
-    """The network as a `tf.function` of `images`, float32 `[B, H, W, 3]`, pixels 0-255.
+    """Returns the network as a `tf.function` of `images`.
 
-    `repeat(x, times)` repeats rows and columns in operations that the target has. It
-    `folds` batch norms into convolutions for a target that does not. With
-    `finds_classes` the logits of a segmentation head become a `class_map`, uint8.
-    `layers` are `layer_outputs` to return as well.
+    `images` is float32 `[B, H, W, 3]`, pixels 0-255.
+
+    Args:
+        model: `EfficientDet`.
+        batch_size: int, or None for any.
+        repeat: function `repeat(x, times)` that repeats rows and columns with
+            operations that the target supports, or None.
+        folds: bool, whether to fold batch norms into convolutions, for targets that do
+            not do this themselves.
+        finds_classes: bool, whether to return the uint8 `class_map` instead of the
+            logits of a segmentation head.
+        layers: `layer_outputs` to return as well.
     """
     from effdet_keras.network.computing import computing_with
 
@@ -77,14 +86,14 @@ def network_function(
 
 
 def layer_outputs(model, names):
-    """What layers of a model return, symbolic, by name, for `network_function`.
+    """Returns symbolic outputs of layers by name, for `network_function`.
 
-    `names` is a list of names of layers, or one string of them with commas between. A
-    layer that returns a list, a tensor for each level, gives `fpn_cells_p3` and so on.
+    `names` is a list of layer names, or a string with commas between them. A layer that
+    returns a list with a tensor per level gives `fpn_cells_p3` and so on.
     """
     if isinstance(names, str):
         names = [name.strip() for name in names.split(",")]
-    known = [layer.name for layer in model.layers[1:]]  # behind the input
+    known = [layer.name for layer in model.layers[1:]]  # without the input layer
     found = {}
     for name in names or ():
         check_choice("additional_outputs", name, known)
@@ -98,7 +107,7 @@ def layer_outputs(model, names):
 
 
 def _folded(conv, x, batch_norm):
-    """A convolution and its batch norm as one, with constants of kernel and bias."""
+    """Applies a convolution into whose kernel and bias the batch norm is folded."""
     layers, variance = keras.layers, batch_norm.moving_variance + batch_norm.epsilon
     scale = batch_norm.gamma * tf.math.rsqrt(variance)
     shift = batch_norm.beta - batch_norm.moving_mean * scale
@@ -114,7 +123,7 @@ def _folded(conv, x, batch_norm):
 
 
 def output_names(config, *, finds_classes=False):
-    """Names of what `frozen` of a `network_function` returns, in its order."""
+    """Returns the output names of a frozen `network_function`, in their order."""
     names = ["class_logits", "box_deltas"] if config.has_detection else []
     if config.has_segmentation:
         names.append("class_map" if finds_classes else "segmentation_logits")
@@ -122,30 +131,30 @@ def output_names(config, *, finds_classes=False):
 
 
 def frozen(function):
-    """A function with its variables as constants, for kernels that fold them."""
+    """Returns a function with constants for its variables, which kernels can fold."""
     concrete = function.get_concrete_function()
     return _convert_to_constants.convert_variables_to_constants_v2(concrete)
 
 
 def save_function(module, path, signatures):
-    """Writes a SavedModel that nobody trains: the gradient of swish cannot be saved."""
+    """Writes a SavedModel without gradients, as that of swish cannot be saved."""
     options = tf.saved_model.SaveOptions(experimental_custom_gradients=False)
     tf.saved_model.save(module, os.fspath(path), signatures, options)
 
 
-# --- The images that tell int8 the range of every number in a network.
+# --- The calibration images, which show the range of every activation for int8.
 
-CALIBRATION_IMAGES = 100  # that are used, where nothing else is said
-CHECK_IMAGES = 4  # that are enough for a check
-_HELD_BACK = 10  # one in so many images only checks the file that the others made
-_MIN_CONTRAST = 16  # between the darkest and the brightest pixel of an image
+CALIBRATION_IMAGES = 100  # images to calibrate with, by default
+CHECK_IMAGES = 4  # images, enough for a check
+_HELD_BACK = 10  # one of ten images is not for calibration, only for the check
+_MIN_CONTRAST = 16  # between the darkest and the brightest value of an image
 _Source = Callable[[], np.ndarray]  # reads an image `[H, W, 3]`
 
 
 def calibration_inputs(
     config: EfficientDetConfig, calibration: DetectionDataset | Images, limit: int
 ) -> list[Callable[[], np.ndarray]]:
-    """Functions that each read one image as the network's input `[H, W, 3]`."""
+    """Returns functions, each of which reads an image as network input `[H, W, 3]`."""
     chosen, _ = divided_calibration(calibration, limit)
     return [lambda read=read: letterboxed(config, read())[0] for read in chosen]
 
@@ -153,11 +162,12 @@ def calibration_inputs(
 def divided_calibration(
     calibration: DetectionDataset | Images, limit: int
 ) -> tuple[list[_Source], list[_Source]]:
-    """Functions that read images to calibrate with, and others to check the file with.
+    """Returns functions that read images to calibrate with, and images for the check.
 
-    Both are spread evenly, and at most `limit` calibrate. The others are images that
-    would not be used anyway, or else one in ten; of fewer than ten images there is
-    none.
+    Both are spread evenly over all images. At most `limit` images are for calibration.
+    If there are more than `limit` images, the check gets images that are not needed for
+    calibration. Otherwise it gets one of ten images, so none of fewer than ten. The
+    check gets four images at most.
     """
     if hasattr(calibration, "records"):  # a `DetectionDataset`
         sources = [lambda i=i: calibration[i]["image"] for i in range(len(calibration))]
@@ -177,12 +187,12 @@ def divided_calibration(
         held_back = evenly([x for x in places if x not in used], CHECK_IMAGES)
     else:
         held_back = evenly(places, min(CHECK_IMAGES, len(sources) // _HELD_BACK))
-        chosen = [place for place in places if place not in held_back]  # of four
+        chosen = [place for place in places if place not in held_back]
     return [sources[i] for i in chosen], [sources[i] for i in held_back]
 
 
 def evenly(items: Sequence, count: int) -> list:
-    """At most so many items, evenly spread, the first and the last among them.
+    """Returns at most `count` items, evenly spread, with the first and the last.
 
     Example:
         >>> evenly(range(9), 3)
@@ -193,15 +203,16 @@ def evenly(items: Sequence, count: int) -> list:
 
 
 def check_calibration(calibration: DetectionDataset | Images, limit: int) -> None:
-    """Raises ValueError for images that show the range of nothing, or the wrong one.
+    """Raises ValueError for images that cannot show the ranges of activations.
 
-    That are floats from 0 to 1, and plain images alone. A file that was calibrated with
-    them finds what the model finds in such images, and little in any other.
+    These are floats from 0 to 1, and images that all have a single color. A file that
+    is calibrated with them agrees with the model on such images, but finds little in
+    others.
     """
     chosen, _ = divided_calibration(calibration, limit)
     plain_colors = []
     for read in chosen:
-        with warnings.catch_warnings(action="ignore"):  # an error, here
+        with warnings.catch_warnings(action="ignore"):  # it is an error below
             image = read()
         if (fault := fault_of_pixels(image, "an image of `calibration`")) is not None:
             raise InvalidValueError(fault.text)

@@ -1,13 +1,13 @@
-"""The network as a graph of ONNX's operations, written of what its layers call.
+"""The network as a graph of ONNX operations, traced from the operations of its layers.
 
-Nothing is computed, and no package but Keras is needed, on JAX and on torch. Each layer
-is called with a symbol in the place of its input, which Keras answers with the
-operations that the layer uses; layers among these are opened in turn. What is left are
-operations of `keras.ops`, each of which has a function below. (On TensorFlow layers
-call TensorFlow itself: there `network_function` is what is converted.)
+This works on JAX and torch. Nothing is computed, and no package except Keras is needed.
+Each layer is called with a symbolic input, so that Keras records the operations that
+the layer uses. Layers among these are traced in the same way. Only operations of
+`keras.ops` remain, and each has a function below. (On TensorFlow, layers call
+TensorFlow functions directly. There `network_function` is converted.)
 
-A tensor of Keras' `[B, H, W, C]` is `[B, C, H, W]` in the graph, as ONNX's operations
-want it; all others are as in Keras.
+A Keras tensor `[B, H, W, C]` is `[B, C, H, W]` in the graph, as ONNX operations require
+it. All other tensors are as in Keras.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ from effdet_keras._internal.optional_imports import keras
 from effdet_keras.detect.postprocess import class_map_of
 from effdet_keras.errors import InvalidStateError, require
 
-TO_PLANES = (0, 3, 1, 2)  # the axes of `[B, H, W, C]` in their order in the graph
-_END = 2**63 - 1  # of a slice: as far as there is something
+TO_PLANES = (0, 3, 1, 2)  # the axes of `[B, H, W, C]` in the order of the graph
+_END = 2**63 - 1  # the end of a slice up to the end of the axis
 
 
 class GraphNode(NamedTuple):
-    """An operation of ONNX, with the names of its inputs ("" for none) and outputs."""
+    """An ONNX operation, with the names of its inputs ("" for none) and outputs."""
 
     op_type: str
     name: str
@@ -40,13 +40,14 @@ class GraphNode(NamedTuple):
 
 @dataclasses.dataclass
 class NetworkGraph:
-    """Nodes in an order in which they can be computed, from the input `images`.
+    """A graph from the input `images`, with nodes in an order of execution.
 
     `images` is float32 `[B, 3, H, W]`, RGB pixels 0-255. `arrays` are the constants
-    that nodes read, by name. `outputs` are shape and dtype by name, as Keras has them:
-    `class_logits` `[B, N, C]`, `box_deltas` `[B, N, 4]`, `segmentation_logits`
-    `[B, h, w, K]` or `class_map` `[B, H, W]`. So are `shapes`, of input and of all
-    results; graphs that were read from an ONNX file do without.
+    that nodes read, by name. `outputs` are shape and dtype by name, with the axis order
+    of Keras: `class_logits` `[B, N, C]`, `box_deltas` `[B, N, 4]`,
+    `segmentation_logits` `[B, h, w, K]` or `class_map` `[B, H, W]`. `shapes` of the
+    input and of all results are also in the axis order of Keras. They are empty for
+    graphs that were read from an ONNX file.
     """
 
     nodes: list[GraphNode]
@@ -56,16 +57,17 @@ class NetworkGraph:
 
 
 def network_graph(model, batch_size=None, *, finds_classes=False):
-    """The `NetworkGraph` of a model in float32.
+    """Returns the `NetworkGraph` of a model in float32.
 
-    With `finds_classes` the logits of a segmentation head become a `class_map`.
+    With `finds_classes` it returns a `class_map` instead of the logits of a
+    segmentation head.
     """
     from effdet_keras.network.build import copied
     from effdet_keras.network.computing import computing_with
 
     writer = _Writer()
     images = _Value("images", (batch_size, *model.config.image_size, 3), "float32")
-    # A copy, since Keras notes in a layer each symbol that it was called with.
+    # A copy, because Keras records in a layer each symbol it is called with.
     network = copied(model)
     with computing_with(repeat=_repeat):
         outputs = network._run_through_graph([images], operation_fn=writer.operation)
@@ -76,7 +78,7 @@ def network_graph(model, batch_size=None, *, finds_classes=False):
 
 
 def _repeat(x, times):
-    """Rows and columns of `[B, H, W, C]` repeated."""
+    """Repeats rows and columns of `[B, H, W, C]`."""
     size = tuple(length * count for length, count in zip(x.shape[1:3], times))
     return keras.ops.image.resize(
         x, size, interpolation="nearest", data_format="channels_last"
@@ -85,7 +87,7 @@ def _repeat(x, times):
 
 @dataclasses.dataclass(frozen=True)
 class _Value:
-    """The result of a node: its name, and shape and dtype as Keras has them."""
+    """The result of a node: its name, and its shape and dtype as in Keras."""
 
     name: str
     shape: tuple[int | None, ...]
@@ -93,17 +95,17 @@ class _Value:
 
 
 class _Writer:
-    """Nodes and constants as they are written."""
+    """Collects nodes and constants while the network is traced."""
 
     def __init__(self):
         self.nodes, self.arrays, self.shapes = [], {}, {}
-        self._names = {}  # of constants, by what they hold
+        self._names = {}  # names of constants, by their content
         self._scope = ()
 
     # --- From Keras' operations to nodes.
 
     def trace(self, function, *args, **kwargs):
-        """What a function of Keras' operations returns for `_Value`s, as `_Value`s."""
+        """Traces a function of Keras operations, from `_Value`s to `_Value`s."""
         symbols, values = [], []
 
         def symbol(x):
@@ -119,7 +121,7 @@ class _Writer:
         return traced._run_through_graph(values, operation_fn=self.operation)
 
     def operation(self, operation):
-        """What Keras calls in the place of an operation or a layer."""
+        """Returns the function that Keras calls instead of an operation or a layer."""
         if isinstance(operation, keras.Layer):
             return functools.partial(self._layer, operation)
         kind = type(operation).__name__
@@ -141,9 +143,9 @@ class _Writer:
     # --- Writing.
 
     def node(self, op_type, inputs, like, **attributes):
-        """Writes a node; returns its result, of the shape and dtype of `like`.
+        """Adds a node; returns its result, with the shape and dtype of `like`.
 
-        `inputs` are `_Value`s, arrays, or None for an input that is left out.
+        `inputs` are `_Value`s, arrays, or None for an omitted input.
         """
         name = "/".join([*self._scope, f"{op_type}_{len(self.nodes)}"])
         inputs = tuple(self._name(x, f"{name}/{i}") for i, x in enumerate(inputs))
@@ -152,7 +154,7 @@ class _Writer:
         return _Value(name, tuple(like.shape), like.dtype)
 
     def _name(self, x, name):
-        """The name of a value, or of an array, which is kept once."""
+        """Returns the name of a value or an array; equal arrays are stored once."""
         if x is None:
             return ""
         if isinstance(x, _Value):
@@ -163,7 +165,7 @@ class _Writer:
         return self._names[content]
 
     def graph(self, images, outputs):
-        """The graph of the input `images` to the outputs `{name: _Value}`."""
+        """Returns the graph from the input `images` to the outputs `{name: _Value}`."""
         names = {}
         for name, value in outputs.items():
             if len(value.shape) == 4:
@@ -183,7 +185,7 @@ class _Writer:
 
 
 def _folded(graph):
-    """The graph with batch norms, and what is added to a channel, in convolutions."""
+    """Folds batch norms, and additions of a constant per channel, into convolutions."""
     uses = collections.Counter(name for node in graph.nodes for name in node.inputs)
     uses.update(list(graph.outputs))
     nodes, arrays, places = [], dict(graph.arrays), {}
@@ -199,7 +201,7 @@ def _folded(graph):
         x, kernel, *bias = conv.inputs
         bias = arrays[bias[0]] if bias else np.zeros_like(shift)
         of_kernel, of_bias = kernel, f"{node.name}/bias"
-        if scale is not None:  # else levels go on to share it
+        if scale is not None:  # without scale, levels still share the kernel
             of_kernel, bias = f"{node.name}/kernel", bias * scale
             arrays[of_kernel] = arrays[kernel] * scale.reshape(-1, 1, 1, 1)
         arrays[of_bias] = bias + shift
@@ -212,7 +214,7 @@ def _folded(graph):
 
 
 def _channel_change(node, arrays):
-    """Scale (or None) and shift `[C]` that a node gives to each channel, or None."""
+    """Returns the scale (or None) and shift `[C]` of a node; None for other nodes."""
     if node.op_type == "BatchNormalization":
         scale, offset, mean, variance = (arrays[name] for name in node.inputs[1:])
         epsilon = np.float32(node.attributes["epsilon"])
@@ -224,23 +226,26 @@ def _channel_change(node, arrays):
     return None
 
 
-# --- The operations of `keras.ops`, each of writer, operation and what it is called
-# with. `operation.output` has the shape of the result.
+# --- The operations of `keras.ops`. Each function takes the writer, the operation and
+# the arguments of its call. `operation.output` has the shape of the result.
 
 
 def _axis(axis, x):
-    """The place of an axis of Keras' in the graph."""
+    """Converts the number of a Keras axis to the axis order of the graph."""
     axis = axis % len(x.shape)
     return TO_PLANES.index(axis) if len(x.shape) == 4 else axis
 
 
 def _array(x):
-    """A constant, in float32."""
+    """Converts a constant to a float32 array."""
     return np.asarray(keras.ops.convert_to_numpy(x), "float32")
 
 
 def _elementwise(op_type):
-    """Operations of two, one of which may be a number, or one for each channel."""
+    """Returns a function for binary operations.
+
+    One operand may be a number, or a constant with one number per channel.
+    """
 
     def write(writer, operation, *operands):
         rank = len(operation.output.shape)
@@ -260,7 +265,7 @@ def _elementwise(op_type):
 
 
 def _divide(writer, operation, x, divisor):
-    """By a constant: a product, which every runtime has."""
+    """Writes a division by a constant as a product, which every runtime supports."""
     is_known = not isinstance(divisor, _Value)
     rule = "An export without TensorFlow divides by constants alone"
     require(is_known, rule, InvalidStateError, divisor=divisor)
@@ -272,14 +277,20 @@ def _unary(op_type):
 
 
 def _pads(operation, x, window):
-    """ONNX's `pads` (top, left, bottom, right) of what Keras pads with."""
+    """Converts Keras' padding to ONNX's `pads`: top, left, bottom, right."""
     if operation.padding != "same":
         return (0, 0, 0, 0)
     return same_padding(x.shape[1:3], _pair(operation.strides), window)
 
 
 def same_padding(sides, strides, window):
-    """Rows of "same" at the top, left, bottom and right of `sides`: ints."""
+    """Returns the "same" padding at top, left, bottom and right, in pixels.
+
+    Args:
+        sides: `(height, width)` of the input.
+        strides: ints `(vertical, horizontal)`.
+        window: `(height, width)` of the kernel or pooling window.
+    """
     lacking = [
         max((math.ceil(side / stride) - 1) * stride + length - side, 0)
         for side, stride, length in zip(sides, strides, window)
@@ -292,7 +303,7 @@ def _pair(value):
 
 
 def _convolution(writer, operation, x, kernel):
-    """`Conv` and `DepthwiseConv`, with kernels `[kh, kw, in, out]` of Keras."""
+    """Writes `Conv` and `DepthwiseConv`, with Keras kernels `[kh, kw, in, out]`."""
     kernel, groups = _array(kernel), 1
     is_plain = _pair(operation.dilation_rate) == (1, 1)
     rule = "An export without TensorFlow knows no dilation"
@@ -313,7 +324,7 @@ def _convolution(writer, operation, x, kernel):
 
 
 def _transposed_convolution(writer, operation, x, kernel):
-    """`ConvTranspose`: as large as the input times the strides."""
+    """Writes `ConvTranspose`; the output's size is the input's times the strides."""
     kernel, strides = _array(kernel), _pair(operation.strides)  # [kh, kw, out, in]
     is_known = operation.padding == "same" and operation.output_padding is None
     rule = "An export without TensorFlow knows transposed convolutions with 'same'"
@@ -361,9 +372,9 @@ def _pad(writer, operation, x, constant_values=None):
 
 
 def _resize(writer, operation, x):
-    """`Resize` by factors, which leave the number of images open."""
+    """Writes `Resize` with factors, so that the batch size may vary."""
     pairs = list(zip(operation.size, x.shape[1:3]))
-    if operation.interpolation == "nearest":  # of half-pixel centers
+    if operation.interpolation == "nearest":  # Keras uses half-pixel centers
         rule = "An export without TensorFlow repeats each row equally often"
         is_multiple = all(n % m == 0 for n, m in pairs)
         require(is_multiple, rule, InvalidStateError, size=operation.size)
@@ -382,7 +393,10 @@ def _resize(writer, operation, x):
 
 
 def _factor(length, side):
-    """The smallest number of which `floor(side * factor)` is `length`, in float32."""
+    """Returns the smallest float32 factor for which `floor(side * factor)` is `length`.
+
+    The product may be computed in float32 or more precisely.
+    """
     factor = np.float32(length / side)
     while min(float(np.float32(side) * factor), side * float(factor)) < length:
         factor = np.nextafter(factor, np.float32(np.inf))
@@ -390,7 +404,7 @@ def _factor(length, side):
 
 
 def _slice(writer, operation, x, key):
-    """Slices of some axes, one after the other; whole axes are left as they are."""
+    """Writes slices of some axes; axes that are not cut are left out."""
     key = key if isinstance(key, (tuple, list)) else (key,)
     rule = "An export without TensorFlow knows slices, and no single places"
     require(all(isinstance(k, slice) for k in key), rule, InvalidStateError, key=key)
@@ -420,7 +434,7 @@ def _concatenate(writer, operation, xs):
 
 
 def _reshape(writer, operation, x):
-    if len(x.shape) == 4:  # its numbers in the order that Keras has them in
+    if len(x.shape) == 4:  # reshaping needs the element order of Keras
         x = writer.node("Transpose", [x], x, perm=(0, 2, 3, 1))
     shape = np.array(operation.newshape, "int64")
     is_known = len(shape) != 4
@@ -435,7 +449,7 @@ def _argmax(writer, operation, x):
     return writer.node("ArgMax", [x], operation.output, axis=axis, keepdims=keepdims)
 
 
-_KINDS = {"float32": 1, "uint8": 2}  # of `onnx.TensorProto`
+_KINDS = {"float32": 1, "uint8": 2}  # data types of `onnx.TensorProto`
 
 
 def _cast(writer, operation, x):
@@ -461,7 +475,7 @@ def _hard_swish(writer, operation, x):
 
 
 def _relu(writer, operation, x):
-    """Keras' activation, whose slope and threshold are 0."""
+    """Writes Keras' ReLU activation, assuming a slope and a threshold of 0."""
     if operation.max_value is None:
         return writer.node("Relu", [x], x)
     return writer.node("Clip", [x, _number(0), _number(operation.max_value)], x)

@@ -1,4 +1,4 @@
-"""ONNX: files of letterboxed images to detections or raw outputs, and ONNX Runtime."""
+"""ONNX: files from letterboxed images to detections or raw outputs; ONNX Runtime."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from effdet_keras.export.runtime import (
     require_sealed,
 )
 
-_OPSET = 17  # what is written where nothing else is asked for, of 13 to 18
+_OPSET = 17  # the default; 13 to 18 are supported
 
 
 def write_onnx(
@@ -50,7 +50,7 @@ def write_onnx(
     opset = opset or _OPSET
     onnx.require("ONNX export")
     detects = outputs == "detections"
-    # With raw outputs the postprocess is that of the reader.
+    # With raw outputs, the program that reads the file does the postprocessing.
     postprocess = postprocess or model.postprocess
     description = describe(
         model,
@@ -84,10 +84,10 @@ def write_onnx(
 
 
 def _by_tensorflow(model, batch_size, opset, **options):
-    """The network as an `onnx.ModelProto` of planes, converted by tf2onnx."""
+    """Converts the network to an `onnx.ModelProto` of `[B, 3, H, W]`, with tf2onnx."""
     tf2onnx.require("ONNX export on TensorFlow")
-    # Folded, as a tool that reads the file may fold the batch norm of one level into a
-    # kernel that all levels of a head share.
+    # Batch norms are folded here, because a tool that reads the file may fold the batch
+    # norm of one level into a kernel that all levels of a head share.
     network = network_function(model, batch_size, _resize, folds=True, **options)
     file, _ = tf2onnx.convert.from_function(
         network,
@@ -99,7 +99,7 @@ def _by_tensorflow(model, batch_size, opset, **options):
 
 
 def _by_keras(model, batch_size, opset, **options):
-    """The same on JAX and torch, of the operations that Keras names."""
+    """Does the same on JAX and torch, from the graph of Keras operations."""
     helper, network = onnx.helper, network_graph(model, batch_size, **options)
     nodes = [
         helper.make_node(op_type, inputs, outputs, name, **attributes)
@@ -121,15 +121,16 @@ def _by_keras(model, batch_size, opset, **options):
 
 
 def _resize(x, times):
-    """Rows and columns repeated: of half-pixel centers ONNX has no resize."""
+    """Repeats rows and columns without half-pixel centers, which ONNX does not have."""
     size = [length * count for length, count in zip(x.shape[1:3], times)]
     return tf.raw_ops.ResizeNearestNeighbor(images=x, size=size)
 
 
 def _prepend_transpose(graph, input_dtype):
-    """Lets a graph of images `[B, 3, H, W]` take `[B, H, W, 3]`, or bytes of it."""
-    # Mean and deviation are then a number for a whole plane, not one for every third
-    # pixel: 6 ms of D0's 86 at 512 pixels in onnxruntime.
+    """Makes a graph of images `[B, 3, H, W]` accept `[B, H, W, 3]`, float or uint8."""
+    # In this order, the graph applies mean and standard deviation to whole planes
+    # instead of interleaved channels. This saves 6 ms of D0's 86 ms at 512 pixels in
+    # onnxruntime.
     inner = "images_nchw"
     for node in graph.node:
         node.input[:] = [inner if name == "images" else name for name in node.input]
@@ -149,7 +150,7 @@ def _prepend_transpose(graph, input_dtype):
 
 
 def _set_shapes(graph, description):
-    """Says of input and outputs what is known, and gives their first axis its name."""
+    """Sets the known shapes of input and outputs, and the name of the batch axis."""
     config, post = description.config, description.postprocess
     batch = description.batch_size or "batch"
     shapes = {
@@ -169,10 +170,10 @@ def _set_shapes(graph, description):
         )
 
 
-# --- `Postprocess` as ONNX nodes: what follows the network in a file with detections.
+# --- `Postprocess` as ONNX nodes, which follow the network in a file with detections.
 
-POSTPROCESS = "postprocess/"  # how the names of these nodes begin
-_TOP_K = 5000  # candidates of a file where a postprocess has no limit
+POSTPROCESS = "postprocess/"  # prefix of the names of these nodes
+_TOP_K = 5000  # the number of candidates if the postprocess has no limit
 
 _GRAPH = """
 postprocess (float[B, N, C] class_logits, float[B, N, 4] box_deltas)
@@ -180,7 +181,7 @@ postprocess (float[B, N, C] class_logits, float[B, N, 4] box_deltas)
       int32[B] num_detections)
 """
 
-# The axes of this node became an input with opset 18.
+# With opset 18, the axes of this node became an input.
 _BEST_LOGIT_17 = """
   best_logit = ReduceMax <axes: ints = [2], keepdims: int = 0> (class_logits)
 """
@@ -188,7 +189,7 @@ _BEST_LOGIT_18 = """
   best_logit = ReduceMax <keepdims: int = 0> (class_logits, axis_2)
 """
 
-# The best `K` of all pairs of anchor and class lie on the best anchors.
+# The best `K` of all pairs of anchor and class are on the best `K` anchors.
 _BEST_PAIRS = """
   anchor_logit, anchor_place = TopK <axis: int = 1> (best_logit, num_anchors_kept)
   anchor_column = Unsqueeze (anchor_place, axis_2)
@@ -218,7 +219,7 @@ _CANDIDATES = """
   candidates = Concat <axis: int = -1> (lows, highs)
 """
 
-# A box suppresses those of its own group.
+# A box suppresses boxes of the same group.
 _PER_CLASS = """
   group = Identity (candidate_labels)
 """
@@ -226,8 +227,9 @@ _ACROSS_CLASSES = """
   group = Sub (candidate_labels, candidate_labels)
 """
 
-# Gaussian NMS. `scores` change from step to step, and one box is taken in each. The
-# step says whether there is one more; what it takes is put one below the other.
+# Gaussian NMS. Each step of the loop selects one box and lowers the scores of the
+# others. It also determines whether there is another step. The selected boxes and
+# scores of all steps are stacked.
 _SOFT = """
   y_min = Gather <axis: int = 2> (candidates, index_0)
   x_min = Gather <axis: int = 2> (candidates, index_1)
@@ -294,7 +296,7 @@ _SOFT = """
   picked_scores = Pad (short_scores, missing, minus_infinity)
 """
 
-# Hard NMS. The node wants a score for each class: that of other classes is -1.
+# Hard NMS. The node needs a score per class; the scores of other classes are -1.
 _HARD = """
   group_row = Unsqueeze (group, axis_1)
   score_row = Unsqueeze (candidate_scores, axis_1)
@@ -329,7 +331,11 @@ _RESULT = """
 
 
 def exportable(postprocess):
-    """The nearest to a postprocess that the nodes of a file can do."""
+    """Returns the nearest equivalent of a postprocess that ONNX nodes can compute.
+
+    Raises:
+        ValueError: If Soft-NMS has a limit of detections per class.
+    """
     limit = postprocess.max_detections_per_class
     is_limited = limit is not None and limit < postprocess.max_detections
     rule = "Soft-NMS in an ONNX file has no limit per class: export `outputs='raw'`"
@@ -341,7 +347,7 @@ def exportable(postprocess):
 
 
 def onnx_postprocess(postprocess, anchors, config, opset=_OPSET):
-    """A `Postprocess` as an `onnx.GraphProto`, without its look for NaN."""
+    """Returns a `Postprocess` as an `onnx.GraphProto`, without its handling of NaN."""
     text = "".join(
         [
             _BEST_LOGIT_17 if opset < 18 else _BEST_LOGIT_18,
@@ -366,9 +372,11 @@ def onnx_postprocess(postprocess, anchors, config, opset=_OPSET):
 
 
 def decoding_nodes(deltas, centers, sides):
-    """Text of the nodes that decode boxes, from values of these names, `[..., 2 or 4]`.
+    """Returns the text of nodes that decode boxes.
 
-    They make `lows` and `highs` `[..., 2]`, and need the `decoding_constants`.
+    The arguments are names of values: `deltas` `[..., 4]`, `centers` and `sides`
+    `[..., 2]`. The nodes compute `lows` and `highs` `[..., 2]`. They need the
+    `decoding_constants`.
     """
     return f"""
   codes = Div ({deltas}, box_scales)
@@ -385,7 +393,7 @@ def decoding_nodes(deltas, centers, sides):
 
 
 def decoding_constants(anchors, config, max_log_side=box_ops.MAX_LOG_SIDE):
-    """What `decoding_nodes` needs, and centers and sides of anchors: arrays by name."""
+    """Returns constants of `decoding_nodes`, and anchor centers and sides, by name."""
     low, high = anchors[:, :2], anchors[:, 2:]
     floats = {
         "anchor_centers": low + (high - low) / 2,
@@ -399,7 +407,7 @@ def decoding_constants(anchors, config, max_log_side=box_ops.MAX_LOG_SIDE):
 
 
 def all_nodes_of(graph):
-    """All nodes of a graph, those inside its loops included."""
+    """Yields all nodes of a graph, including those inside loops."""
     for node in graph.node:
         yield node
         for attribute in node.attribute:
@@ -407,7 +415,7 @@ def all_nodes_of(graph):
 
 
 def rename_values(graph, new_name):
-    """Renames all values of a graph, those inside its loops included."""
+    """Renames all values of a graph, including those inside loops."""
     for node in graph.node:
         node.input[:] = map(new_name, node.input)
         node.output[:] = map(new_name, node.output)
@@ -469,13 +477,14 @@ def _constants(postprocess, anchors, config):
 
 # --- ONNX Runtime.
 
-# Best first, with their options. CUDA's own choice is TF32, where a card has it:
-# faster, and further off than a check could tell from a mistake.
+# Execution providers in order of preference, with their options. On GPUs that support
+# TF32, CUDA uses it by default. It is faster, but so inexact that a check could not
+# distinguish its errors from a fault.
 _PROVIDERS = {"CUDAExecutionProvider": {"use_tf32": "0"}, "CPUExecutionProvider": {}}
 
 
 class ONNXRuntime(Runtime):
-    """An ONNX file of `EfficientDet.export`, on the GPU where onnxruntime has one."""
+    """Runs an ONNX file of `EfficientDet.export`, on a GPU if onnxruntime has one."""
 
     package = onnxruntime
 

@@ -1,6 +1,7 @@
-"""The network as other tools' converters read it: ONNX, planes in, raw outputs out.
+"""The network as ONNX for converters: planes `[B, 3, H, W]` to raw outputs.
 
-And how those of ours read such a graph: `constants_of` and `nodes_of`.
+Other tools' converters read the file. Our own converters read its graph with
+`constants_of` and `nodes_of`.
 """
 
 from __future__ import annotations
@@ -13,16 +14,16 @@ from effdet_keras.errors import InvalidStateError
 from effdet_keras.export.network_graph import GraphNode, NetworkGraph
 from effdet_keras.export.onnx import write_onnx
 
-LOWEST = -3.4e38  # padding before max-pooling: some converters take no infinity
+LOWEST = -3.4e38  # padding for max-pooling, as some converters do not accept infinity
 
 
 def network_of_planes(model, batch_size=1):
-    """The network as an `onnx.ModelProto`, and its description.
+    """Returns the network as an `onnx.ModelProto`, and its description.
 
-    The input `images` is float32 `[B, 3, H, W]`, RGB pixels 0-255: the normalization is
-    the first thing in the graph. The outputs are the raw ones, `class_logits`
-    `[B, N, C]` and `box_deltas` `[B, N, 4]`, and `segmentation_logits` where the model
-    has them. With a `batch_size` of None, `B` is any number.
+    The input `images` is float32 `[B, 3, H, W]`, RGB pixels 0-255. The graph starts
+    with the normalization. The outputs are the raw outputs of the model's heads:
+    `class_logits` `[B, N, C]`, `box_deltas` `[B, N, 4]` and `segmentation_logits`. With
+    `batch_size=None`, `B` is any number.
     """
     with tempfile.TemporaryDirectory() as folder:
         path = pathlib.Path(folder) / "network.onnx"
@@ -34,7 +35,7 @@ def network_of_planes(model, batch_size=1):
 
 
 def _take_planes(graph, shape):
-    """Removes the transpose with which a graph of `write_onnx` begins."""
+    """Removes the transposition at the start of a graph of `write_onnx`."""
     (first,) = (node for node in graph.node if "images" in node.input)
     inner = first.output[0]
     graph.node.remove(first)
@@ -44,18 +45,19 @@ def _take_planes(graph, shape):
     graph.input[0].CopyFrom(onnx.helper.make_tensor_value_info("images", kind, shape))
 
 
-# --- A graph, read node by node.
+# --- Reading a graph, node by node.
 
 
 def constants_of(graph):
-    """The constants of a graph: a dict of arrays by their names."""
+    """Returns the constants of a graph, a dict of arrays by name."""
     return {t.name: onnx.numpy_helper.to_array(t) for t in graph.initializer}
 
 
 def nodes_of(graph, known, tool):
-    """Yields each node of a graph, in the order of computing, and its attributes.
+    """Yields each node of a graph in execution order, with its attributes.
 
-    Attributes are a dict of Python values. Raises as `require_operations` does.
+    The attributes are a dict of Python values. An operation that is not `known` raises
+    the error of `require_operations`.
     """
     require_operations(graph.node, known, tool)
     for node in graph.node:
@@ -63,9 +65,9 @@ def nodes_of(graph, known, tool):
 
 
 def require_operations(nodes, known, tool):
-    """Raises `InvalidStateError` where nodes have other than the `known` operations.
+    """Raises `InvalidStateError` if a node has an operation that is not in `known`.
 
-    Those are what the export to a `tool` knows.
+    `known` are the operations that the export to a `tool` supports.
     """
     for node in nodes:
         if node.op_type not in known:
@@ -76,7 +78,7 @@ def require_operations(nodes, known, tool):
 
 
 def require_kind(is_known, operation, tool):
-    """Raises `InvalidStateError` where attributes of an operation are not known."""
+    """Raises `InvalidStateError` if attributes of an operation are not supported."""
     if not is_known:
         raise InvalidStateError(
             f"The network has a {operation} of a kind that the export to {tool} does "
@@ -85,7 +87,7 @@ def require_kind(is_known, operation, tool):
 
 
 def graph_of_onnx(graph):
-    """The graph of `network_of_planes` as a `NetworkGraph`."""
+    """Converts the graph of `network_of_planes` to a `NetworkGraph`."""
     nodes = [
         GraphNode(
             node.op_type,

@@ -1,4 +1,4 @@
-"""OpenVINO: files made of the ONNX model, and their runtime on the CPU."""
+"""OpenVINO: files converted from the ONNX model, and their runtime on the CPU."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def write_openvino(
     postprocess=None,
     input_dtype="float32",
 ):
-    """Writes what `write_onnx` does as `.xml`, with a `.bin` of weights beside it."""
+    """Writes the model of `write_onnx` as `.xml`, with weights in `.bin` next to it."""
     openvino.require("OpenVINO export")
     with tempfile.TemporaryDirectory() as folder:
         onnx_path = pathlib.Path(folder) / "model.onnx"
@@ -50,7 +50,7 @@ def write_openvino(
             input_dtype=input_dtype,
         )
         description = dataclasses.replace(description, precision=precision)
-        # The same network as of `convert_model`, which reports its use over the net.
+        # `convert_model` gives the same network, but sends usage data over the network.
         network = openvino.Core().read_model(onnx_path)
         network.set_rt_info(description.to_json(), [DESCRIPTION_NAME])
         network.set_rt_info(WITHOUT_CHECKSUM, [CHECKSUM_NAME])
@@ -60,13 +60,13 @@ def write_openvino(
 
 # --- The runtime.
 
-# OpenVINO's own choice, where a processor has it, is bfloat16: faster, and further off
-# than a check could tell from a mistake.
+# On processors that support bfloat16, OpenVINO uses it by default. It is faster, but so
+# inexact that a check could not distinguish its errors from a fault.
 _PRECISIONS = {"float32": "f32", "bfloat16": "bf16"}
 
 
 class OpenVINORuntime(Runtime):
-    """An OpenVINO model of `EfficientDet.export`."""
+    """Runs an OpenVINO model of `EfficientDet.export`, on the CPU."""
 
     package = openvino
 
@@ -93,8 +93,10 @@ class OpenVINORuntime(Runtime):
         (source,) = network.inputs
         kind = source.get_element_type()
         self.input_dtype = "uint8" if kind == openvino.Type.u8 else "float32"
-        self._models = {}  # by the number of images: that takes 0.85 of the time
-        self._lock = threading.Lock()  # a model called like this has one request
+        # Compiled models by batch size. A fixed batch size takes 0.85 of the time of a
+        # variable one.
+        self._models = {}
+        self._lock = threading.Lock()  # a model has only one request when called
 
     def run(self, images):
         """See `Runtime.run`."""
@@ -108,7 +110,7 @@ class OpenVINORuntime(Runtime):
             }
 
     def _model_for(self, count):
-        """The model of so many images, compiled when they first come."""
+        """Returns the model for a batch size, compiled at its first use."""
         if count not in self._models:
             network = self._network.clone()
             network.reshape([count, *self.description.config.image_size, 3])

@@ -1,9 +1,10 @@
-"""Formats of exports, targets that they are written for, and options: plain tables.
+"""Tables of the export formats, the export targets and their options.
 
-They import no writer: `effdet-keras export --help` does without Keras and TensorFlow.
-A new format is one file, `export/<format>.py`, with a function `write_<format>` and a
-`Runtime`, and one entry in `FORMATS`. A target is where a model will run: it picks
-format and options, and writes what its tools need beside the model.
+The tables import no writer, so that `effdet-keras export --help` needs neither Keras
+nor TensorFlow. A new format needs one module, `export/<format>.py`, with a function
+`write_<format>` and a `Runtime`, and one entry in `FORMATS`. A target is the platform
+where a model will run: it chooses format and options, and writes the files that its
+tools need in addition to the model.
 """
 
 from __future__ import annotations
@@ -19,7 +20,8 @@ from effdet_keras._internal.extras import extra
 from effdet_keras._internal.number_ranges import NumberRange
 from effdet_keras.errors import InvalidTypeError, check_choice, require
 
-# Each option's type and help. A type of None: an object that no command line can give.
+# The type and the help text of each option. A type of None means an object that cannot
+# be given on a command line.
 OPTIONS: dict[str, tuple[type | None, str]] = {
     "names": (
         str,
@@ -96,7 +98,7 @@ OPTIONS: dict[str, tuple[type | None, str]] = {
     ),
 }
 
-# The numbers that options may be. None is the default, and may be given as well.
+# The ranges of numeric options. None is the default, and may be given as well.
 _COUNT = NumberRange("[1, inf)", whole=True, others=(None,))
 _SHARE = NumberRange("[0, 1]", others=(None,))
 RANGES = {
@@ -111,7 +113,7 @@ RANGES = {
     "opset": NumberRange("[13, 18]", whole=True, others=(None,)),
 }
 
-# The options of a format or target: what each may be, () where it may be anything.
+# The options of a format or target, with their allowed values; () allows any value.
 _Choices = Mapping[str, tuple[str, ...]]
 _ANY: tuple[str, ...] = ()
 _NAMES = {"names": ("effdet", "tfod")}
@@ -152,18 +154,18 @@ _ONNX = {**_OUTPUTS, "batch_size": _ANY, "postprocess": _ANY, **_INPUT}
 
 @dataclasses.dataclass(frozen=True)
 class ExportFormat:
-    """One format of exports; `ending` is that of its files, "" for a folder."""
+    """An export format; `ending` is that of its files, or "" for a folder."""
 
     name: str
     title: str
     ending: str
     runtime: str  # the class in `export/<name>.py`
     options: _Choices
-    traces_tensorflow: bool = False  # and so cannot be written on JAX and torch
-    endings_beside: tuple[str, ...] = ()  # of files that belong to the one at the path
+    traces_tensorflow: bool = False  # if so, it cannot be written on JAX and torch
+    endings_beside: tuple[str, ...] = ()  # endings of files next to the one at the path
 
     def files_beside(self, path: pathlib.Path) -> list[pathlib.Path]:
-        """The files that an export to this path writes beside it, without the report.
+        """Returns the files that an export writes next to `path`, except the report.
 
         Example:
             >>> FORMATS["openvino"].files_beside(pathlib.Path("pets.xml"))[0].name
@@ -172,28 +174,28 @@ class ExportFormat:
         return [path.with_suffix(ending) for ending in self.endings_beside]
 
     def needs_tensorflow(self, options: Mapping[str, Any]) -> bool:
-        """Whether JAX and torch cannot write it, with these options."""
+        """Returns whether the format needs TensorFlow with these options."""
         return self.traces_tensorflow
 
     def without_tensorflow(self) -> str:
-        """Options that need none, as a sentence of an error; "" if there are none."""
+        """Returns a sentence with the options without TensorFlow; "" if none."""
         return ""
 
     def load_writer(self) -> Callable[..., None]:
-        """What takes the model, the path, and the options by keyword."""
+        """Returns the writer, a function of model, path, and options by keyword."""
         return getattr(self._module(), f"write_{self.name}")
 
     def load_runtime(self) -> type:
-        """The `Runtime` of the format's files."""
+        """Returns the `Runtime` class of the format."""
         return getattr(self._module(), self.runtime)
 
     def write(self, model: Any, path: pathlib.Path, **options: Any) -> None:
-        """Writes a model, once it is known that what runs the format is installed."""
+        """Writes a model, if the package that runs the format is installed."""
         self.require_runtime()
         self.load_writer()(model, path, **options)
 
     def require_runtime(self) -> None:
-        """Raises ImportError if what runs the format's files is not installed."""
+        """Raises ImportError if the package that runs the format is not installed."""
         package = self.load_runtime().package  # type: ignore[attr-defined]
         package.require(f"The check of a {self.title} export")
 
@@ -231,9 +233,9 @@ FORMATS = {item.name: item for item in _FORMATS}
 
 
 class Written(NamedTuple):
-    """What a target's writer wrote, and what users should know or copy.
+    """The result of a target's writer, with notes on what users should know or copy.
 
-    `runtime` runs the file for the check, where `format` is none of `FORMATS`.
+    `runtime` runs the file for the check if `format` is not one of `FORMATS`.
     """
 
     path: pathlib.Path
@@ -244,30 +246,31 @@ class Written(NamedTuple):
 
 @dataclasses.dataclass(frozen=True)
 class ExportTarget:
-    """One place where exported models run.
+    """A platform on which exported models run.
 
-    With `takes_int8` a quantization-aware model becomes int8, unless an option is one
-    of its `float_choices`. With such an option TensorFlow is not needed either.
+    With `takes_int8`, a quantization-aware model becomes int8, unless the value of an
+    option is one of `float_choices`. With such a value TensorFlow is not needed either.
     """
 
     name: str
     writer: str  # module and function in `extras/targets`
     options: _Choices
     takes_int8: bool = False
-    traces_tensorflow: bool = False  # and so cannot be written on JAX and torch,
-    # unless an option is one of
+    # If so, the target cannot be written on JAX and torch, unless the value of an
+    # option is one of `float_choices`.
+    traces_tensorflow: bool = False
     float_choices: _Choices = dataclasses.field(default_factory=dict)
 
     def is_int8(self, options: Mapping[str, Any]) -> bool:
-        """Whether a quantization-aware model becomes int8, with these options."""
+        """Whether a quantization-aware model becomes int8 with these options."""
         return self.takes_int8 and not self._is_float(options)
 
     def needs_tensorflow(self, options: Mapping[str, Any]) -> bool:
-        """Whether JAX and torch cannot write it, with these options."""
+        """Returns whether the target needs TensorFlow with these options."""
         return self.traces_tensorflow and not self._is_float(options)
 
     def without_tensorflow(self) -> str:
-        """Options that need none, as a sentence of an error; "" if there are none."""
+        """Returns a sentence with the options without TensorFlow; "" if none."""
         choices = [
             f"`{name}={known[0]!r}`" + "".join(f" or {value!r}" for value in known[1:])
             for name, known in self.float_choices.items()
@@ -278,9 +281,10 @@ class ExportTarget:
         return any(options.get(n) in known for n, known in self.float_choices.items())
 
     def load_writer(self) -> Callable[..., Written]:
-        """What takes the model, the folder to write, its later path, and the options.
+        """Returns the writer, a function that returns `Written`.
 
-        The folder is hidden until it is complete.
+        Its arguments are the model, the folder to write, the later path of that folder,
+        and the options by keyword. The folder is hidden until it is complete.
         """
         return extra(f"targets.{self.writer}")
 
@@ -340,13 +344,19 @@ TARGETS = {item.name: item for item in _TARGETS}
 def format_to_write(
     path: str | os.PathLike[str], name: str | None, options: Mapping[str, Any]
 ) -> ExportFormat:
-    """The format of a file that is to be written, once it has these options."""
+    """Returns the format to write, from its name or the path's ending.
+
+    Raises:
+        ValueError: If the format is unknown, the path does not fit the format, or the
+            value of an option is wrong.
+        TypeError: If the format does not have an option.
+    """
     path = pathlib.Path(path)
     by_ending = _by_ending(path.suffix)
     chosen = by_ending if name is None else FORMATS.get(name)
     rule = f"`format` must be one of {', '.join(FORMATS)} or `path` end in {_endings()}"
     require(chosen is not None, rule, format=name, path=str(path))
-    # A folder may be called anything, but for the end of another format's files.
+    # A folder may have any name that does not end like another format's files.
     fits = by_ending is chosen or not (by_ending or chosen.ending)
     ending = chosen.ending
     needed = f"end in {ending!r}" if ending else "be a folder without an ending"
@@ -359,7 +369,13 @@ def format_to_write(
 def target_to_write(
     path: pathlib.Path, name: str, format: str | None, options: Mapping[str, Any]
 ) -> ExportTarget:
-    """The target of this name, once its path and options can be."""
+    """Returns the target of this name.
+
+    Raises:
+        ValueError: If the target is unknown, a `format` is given too, the path is that
+            of a file, or the value of an option is wrong.
+        TypeError: If the target does not have an option.
+    """
     check_choice("target", name, TARGETS)
     rule = f"`target={name!r}` chooses the format itself: leave one of the two out"
     require(format is None, rule, format=format)
@@ -383,7 +399,12 @@ def _check_options(owner, title, options):
 
 
 def format_of_file(path: str | os.PathLike[str]) -> ExportFormat:
-    """The format of a file or folder that is there."""
+    """Returns the format of an existing file or folder.
+
+    Raises:
+        FileNotFoundError: If there is no such file or folder.
+        ValueError: If the format is unknown.
+    """
     path = pathlib.Path(path)
     if not path.exists():
         raise FileNotFoundError(f"There is no exported model '{path}'")

@@ -1,4 +1,4 @@
-"""Exported files of every format behind one call, and what they say of their model."""
+"""A common interface for exported files of every format, and their descriptions."""
 
 from __future__ import annotations
 
@@ -38,10 +38,13 @@ from effdet_keras.network.config import EfficientDetConfig
 class Runtime(abc.ABC):
     """An exported network in the runtime of its format.
 
-    `package` is what runs the format; `description` is read from inside the file.
-    `other_files` are those that belong to the one at `path`.
-    `input_dtype` is that of the file's own input, which `run` makes of float32, and
-    `precision` that of the computing, where it is not the file's own.
+    Attributes:
+        package: the package that runs the format.
+        path: path of the exported file or folder.
+        other_files: further files that belong to the one at `path`.
+        description: `Description` of the model, read from the file.
+        input_dtype: dtype of the file's input. `run` converts float32 to it.
+        precision: precision of the computation, if it is not that of the file.
     """
 
     package: ClassVar[OptionalModule]
@@ -53,16 +56,16 @@ class Runtime(abc.ABC):
 
     @abc.abstractmethod
     def run(self, images: np.ndarray) -> dict[str, np.ndarray]:
-        """Runs the network; several threads may call it at a time.
+        """Runs the network. Several threads may call this method at the same time.
 
         Args:
-            images: float32 array `[B, H, W, 3]`, letterboxed pixels 0-255. Where
-                `description.batch_size` is a number, `B` must be it.
+            images: float32 array `[B, H, W, 3]`, letterboxed pixels 0-255. If
+                `description.batch_size` is a number, `B` must be equal to it.
 
         Returns:
-            Dict of float32 arrays, as `description.outputs` says: the raw outputs of
-            the network, or what `Postprocess` returns, boxes in pixels of the input,
-            and of a segmentation head `class_map` `[B, H, W]`, uint8.
+            Dict of arrays, depending on `description.outputs`: the raw outputs of the
+            network, float32; or the dict of `Postprocess`, with boxes in pixels of the
+            input, and with a segmentation head `class_map` `[B, H, W]`, uint8.
         """
 
 
@@ -71,7 +74,18 @@ def open_runtime(
     num_threads: int | None = None,
     precision: str = "float32",
 ) -> Runtime:
-    """Opens an exported file in the runtime of its format, as `Predictor.load`."""
+    """Opens an exported file in the runtime of its format, as `Predictor.load` does.
+
+    Args:
+        path: path of the exported file, or of the folder of an export.
+        num_threads: int, or None for the default of the runtime.
+        precision: "float32"; or "bfloat16", for OpenVINO only.
+
+    Raises:
+        ValueError: If the file cannot be opened, or `precision` is not supported.
+        FileNotFoundError: If there is no such file.
+        ImportError: If the package of the format is not installed.
+    """
     path = _file_to_open(local_path(path, "The path of an exported model"))
     format = format_of_file(path)
     runtime = format.load_runtime()
@@ -83,11 +97,11 @@ def open_runtime(
 
 
 REPORT_NAME = "export_report.json"  # in the folder of an export
-COMPILED_ENDING = "_edgetpu"  # of a file's stem, which no runtime here can open
+COMPILED_ENDING = "_edgetpu"  # end of the stem of files that no runtime here can open
 
 
 def _file_to_open(path):
-    """The path itself, or in the folder of an export target the model's file."""
+    """Returns the path itself; for the folder of an export target, the model in it."""
     target, format = _target_of(path)
     if target is None:
         return path
@@ -97,7 +111,7 @@ def _file_to_open(path):
 
 
 def file_of_export(path: pathlib.Path, format: str) -> pathlib.Path:
-    """The model in what an export wrote: itself, or the file in the target's folder."""
+    """Returns the model's file of an export: the path itself, or a file in a folder."""
     ending = FORMATS[format].ending
     if not (path.is_dir() and ending):
         return path
@@ -107,7 +121,7 @@ def file_of_export(path: pathlib.Path, format: str) -> pathlib.Path:
 
 
 def _target_of(folder):
-    """The target and the format of the export in a folder; None where it has none."""
+    """Returns target and format of the export in a folder; None if not known."""
     report = folder / REPORT_NAME
     if not report.is_file():
         return None, None
@@ -116,7 +130,7 @@ def _target_of(folder):
 
 
 def _made_for(target, path):
-    """The error of a target's file that `Predictor` cannot open."""
+    """Returns the error for a target's file that `Predictor` cannot open."""
     return InvalidValueError(
         f"'{path}' is of an export for {target!r}, and is damaged or made for what "
         "runs it there alone. For `ek.Predictor` export the model without `target` "
@@ -125,7 +139,14 @@ def _made_for(target, path):
 
 
 def as_input(images: np.ndarray, dtype: str) -> np.ndarray:
-    """Pixels 0-255 in the numbers that a file takes: of int8, 0 is -128.
+    """Converts pixels 0-255 to the input dtype of a file; for int8, 0 becomes -128.
+
+    Args:
+        images: array of any shape, pixels 0-255.
+        dtype: "float32", "uint8" or "int8". Integers are rounded and clipped.
+
+    Returns:
+        Array of the same shape.
 
     Example:
         >>> as_input(np.array([0.4, 254.8]), "int8")
@@ -138,13 +159,16 @@ def as_input(images: np.ndarray, dtype: str) -> np.ndarray:
     return (images - 128 if dtype == "int8" else images).astype(dtype)
 
 
-# --- An exported file, used as the model it was made of: in NumPy, without Keras.
+# --- An exported file, used like the original model, in NumPy and without Keras.
 
 
 class ExportedDetector:
-    """What `detect` and the evaluation need of a model, from a `Runtime`.
+    """Adapts a `Runtime` to the interface of a model in `detect` and evaluation.
 
-    `weights_digest` is of the live model that it was made of, if no file of it stays.
+    Args:
+        runtime: `Runtime`.
+        weights_digest: digest of the weights of the live model that was exported, if
+            the exported file is temporary; else None.
     """
 
     def __init__(self, runtime, weights_digest=None):
@@ -162,11 +186,11 @@ class ExportedDetector:
         self._anchors = anchors_of(self.config) if has_anchors else None
 
     def predict_on_batch(self, images, content_sizes=None):
-        """Detections of letterboxed images, any number, in pixels of the input.
+        """Detects in any number of letterboxed images, in pixels of the input.
 
-        `content_sizes` `[B, 2]` are those of `Postprocess`. A file with detections
-        takes none: its boxes that lie beside the content are left out here, so that
-        there may be fewer than of the live model, but none that it does not find.
+        `content_sizes` `[B, 2]` are those of `Postprocess`. A file with detections does
+        not take them. Its boxes that lie outside of the content are removed here. So
+        there may be fewer detections than with the live model, but no others.
         """
         check_pixels(images, "a batch of images", step=SPARSE)
         size = self.runtime.description.batch_size or len(images)
@@ -185,7 +209,7 @@ class ExportedDetector:
         return {n: np.concatenate([part[n] for part in parts]) for n in parts[0]}
 
     def detect_outputs(self, outputs, content_sizes=None):
-        """What the runtime returned to detections, in pixels of the input."""
+        """Converts outputs of the runtime to detections, in pixels of the input."""
         if self._is_raw:
             return postprocess_outputs(
                 outputs, self.postprocess, self._anchors, self.config, content_sizes
@@ -200,7 +224,10 @@ class ExportedDetector:
 
 
 def _without_boxes_beside(outputs, content_sizes):
-    """The detections that reach into the content of their image, moved to the front."""
+    """Removes detections that lie outside of the content of their image.
+
+    The remaining ones are moved to the front.
+    """
     inside = area(clip_boxes(outputs["boxes"], content_sizes[:, None])) > 0.0
     rows = np.arange(inside.shape[1])
     is_kept = inside & (rows < outputs["num_detections"][:, None])
@@ -219,15 +246,15 @@ def _without_boxes_beside(outputs, content_sizes):
     }
 
 
-# --- What an exported file says of its model: kept inside it, read before it runs.
+# --- The description of the model in an exported file, read before the file runs.
 
-DESCRIPTION_NAME = "effdet_keras.json"  # of the asset, the entry, the property
+DESCRIPTION_NAME = "effdet_keras.json"  # name of the asset, zip entry or property
 _FORMAT = 1
 
 
 @dataclasses.dataclass(frozen=True)
 class Description:
-    """The model behind an exported file, and what the file returns of it."""
+    """Describes the model of an exported file, and the outputs of the file."""
 
     config: EfficientDetConfig
     class_names: tuple | None = None
@@ -238,16 +265,17 @@ class Description:
     batch_size: int | None = None
     score_settings: ScoreSettings | None = None
     seg_class_names: tuple | None = None
-    # Rows of each box, one for each of its best classes: of LiteRT's own operation.
+    # The number of rows per box, one for each of its best classes. Only LiteRT's custom
+    # operation can have more than one.
     classes_per_detection: int = 1
 
     @property
     def is_raw(self):
-        """Whether decoding and suppression are left to the reader."""
+        """Whether the file returns raw outputs, without decoding and suppression."""
         return self.outputs != "detections"
 
     def other_suppression(self, live: Postprocess) -> str:
-        """How the file chooses boxes otherwise than the model; "" where it does not."""
+        """Returns how the file's suppression differs from the model's; "" if equal."""
         found, parts = self.postprocess, []
         if found.method != live.method:
             parts.append({"hard": "hard NMS", "gaussian": "Soft-NMS"}[found.method])
@@ -265,7 +293,7 @@ class Description:
         return ", ".join(parts)
 
     def to_json(self):
-        """The description as text, to be stored in the file."""
+        """Returns the description as JSON text, to be stored in the file."""
         settings = self.score_settings
         fields = {
             "format": _FORMAT,
@@ -275,13 +303,13 @@ class Description:
             "postprocess": _settings_in_json(self.postprocess.get_config()),
             "score_settings": settings.to_dict() if settings is not None else None,
         }
-        if self.classes_per_detection == 1:  # as in files of before
+        if self.classes_per_detection == 1:  # as in files of older versions
             del fields["classes_per_detection"]
         return json.dumps(fields, indent=1, allow_nan=False)
 
     @classmethod
     def from_json(cls, text):
-        """The description that `to_json` wrote."""
+        """Reads the description from the text of `to_json`."""
         fields, settings = json.loads(text), None
         written_by, rule = fields.pop("effdet_keras"), "Upgrade to read this export"
         require(fields.pop("format") <= _FORMAT, rule, written_by=written_by)
@@ -299,7 +327,7 @@ class Description:
         )
 
 
-# JSON has no number for a threshold of minus infinity: it is the text "-inf" there.
+# JSON cannot represent a threshold of minus infinity, so it is the text "-inf" there.
 
 
 def _settings_in_json(settings):
@@ -311,27 +339,27 @@ def _settings_of_json(settings):
 
 
 def require_sealed(path, others=()):
-    """Raises unless a file, and the others, are as an export of ours wrote them."""
+    """Raises an error if a file, or one of the others, differs from its checksum."""
     if not (path.is_file() and verify_checksum(path, others)):
         raise damaged(path)
 
 
 def write_description(path, description, files):
-    """Writes the description of files that cannot hold it, with their checksums."""
+    """Writes a description, with checksums, for files that cannot contain it."""
     texts = {DESCRIPTION_NAME: description.to_json(), CHECKSUM_NAME: WITHOUT_CHECKSUM}
     path.write_text(json.dumps(texts, indent=1) + "\n", encoding="utf-8")
     write_checksum(path, files)
 
 
 def read_description(path, files):
-    """What `write_description` wrote; raises unless it and the files are unchanged."""
+    """Reads the file of `write_description`; raises an error if a file was changed."""
     require_sealed(path, files)
     texts = json.loads(path.read_text(encoding="utf-8"))
     return Description.from_json(texts[DESCRIPTION_NAME])
 
 
 def damaged(path):
-    """The error of a file that cannot be what was written."""
+    """Returns the error for a damaged file."""
     target, _ = _target_of(path.parent)
     if target is not None:
         return _made_for(target, path)
@@ -342,17 +370,17 @@ def damaged(path):
 
 
 def describe(model, **fields):
-    """The description of a model; see `Description` for the `fields`."""
+    """Returns the description of a model; `fields` are those of `Description`."""
     names = "config", "class_names", "category_ids", "postprocess"
     names += "score_settings", "seg_class_names"
     return Description(**{**{name: getattr(model, name) for name in names}, **fields})
 
 
 def join_levels(maps, config):
-    """Raw outputs of the maps of each level.
+    """Concatenates the maps of each level to raw outputs.
 
-    `maps` are arrays `[B, h, w, num_anchors * columns]`, called `class_logits_3` and so
-    on; returns `class_logits` `[B, N, C]` and `box_deltas` `[B, N, 4]`.
+    `maps` are arrays `[B, h, w, num_anchors * columns]`, with names such as
+    `class_logits_3`. Returns `class_logits` `[B, N, C]` and `box_deltas` `[B, N, 4]`.
     """
     levels = range(config.min_level, config.max_level + 1)
 
@@ -366,11 +394,11 @@ def join_levels(maps, config):
 
 
 def names_of_levels(config):
-    """The names of the maps, in the order of files that have them."""
+    """Returns the names of the maps of all levels, in their order in files."""
     levels = range(config.min_level, config.max_level + 1)
     return tuple(f"{x}_{n}" for n in levels for x in ("box_deltas", "class_logits"))
 
 
 def labels_of(model):
-    """The names of a model's (or description's) classes; numbers without names."""
+    """Returns the class names of a model or description; numbers if it has none."""
     return tuple(model.class_names or map(str, range(model.config.num_classes)))

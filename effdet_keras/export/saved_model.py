@@ -1,4 +1,4 @@
-"""SavedModel: images in, in any form; detections out; no package of ours needed."""
+"""SavedModel: from images in several formats to detections, without this package."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def write_saved_model(
     additional_outputs=None,
     frozen_graph=False,
 ):
-    """Writes a SavedModel; docs/export.md has its options and signatures."""
+    """Writes a SavedModel; docs/export.md explains options and signatures."""
     signatures = _signatures(
         model,
         names,
@@ -61,7 +61,7 @@ def write_saved_model(
         ]
         save_function(module, path, signatures)
     if frozen_graph:
-        # As the placeholders of the API's exporter for TensorFlow 1 are called.
+        # The names of the placeholders in the API's exporter for TensorFlow 1.
         input_name = input_type if names == "tfod" else "images"
         graph = _frozen_graph(signatures["serving_default"], input_name)
         (path / FROZEN_GRAPH_NAME).write_bytes(graph.SerializeToString())
@@ -81,13 +81,13 @@ def _asset(folder, name, text):
 
 
 def _frozen_graph(function, input_name):
-    """A graph for TensorFlow 1, whose outputs have the names of the signature's."""
+    """Returns a graph for TensorFlow 1, with the signature's output names."""
     names = sorted(function.get_concrete_function().structured_outputs)
     constant = frozen(function)
     (source,) = constant.inputs
     nodes = constant.graph.as_graph_def()
-    # Loops and branches become operations of TensorFlow 1, and each leaves placeholders
-    # behind that nothing reads.
+    # Loops and branches become operations of TensorFlow 1. Each leaves placeholders
+    # that no node reads.
     kept = [node for node in nodes.node if node.op != "Placeholder"]
     del nodes.node[:]
     nodes.node.extend(kept)
@@ -104,7 +104,7 @@ def _frozen_graph(function, input_name):
     return graph.as_graph_def()
 
 
-# --- The functions of a SavedModel: one way of detecting behind every kind of input.
+# --- The functions of a SavedModel: the same detection for every kind of input.
 
 
 def _signatures(
@@ -115,7 +115,7 @@ def _signatures(
     input_dtype="float32",
     additional_outputs=None,
 ):
-    """What a server calls, by name: each a `tf.function` of one signature."""
+    """Returns the signatures for servers, by name, each as a `tf.function`."""
     images, own_names, decode, outputs = "images", (), decode_image, Serving.in_pixels
     if names == "tfod":
         from effdet_keras.extras.tfod import saved_model as tfod
@@ -161,7 +161,7 @@ def _then(boxed, finish):
 
 
 class Serving:
-    """What signatures are made of: kinds of input, and kinds of output."""
+    """The building blocks of signatures: functions for kinds of inputs and outputs."""
 
     def __init__(self, model, decode, additional_outputs=None):
         layers = layer_outputs(model, additional_outputs)
@@ -173,7 +173,7 @@ class Serving:
         self._names = sorted([*output_names(model.config), *layers])
         self._network = frozen(network_function(model, folds=True, layers=layers))
 
-    # Kinds of input: each to letterboxed images, their scales and their sizes.
+    # Kinds of input. Each returns letterboxed images, their scales and their sizes.
 
     def boxed_pixels(self, images):
         return self._boxed(lambda image: image, images)
@@ -212,7 +212,7 @@ class Serving:
         return dict(zip(self._names, self._network(images)))
 
     def additional(self, raw):
-        """Those of the raw outputs that were asked for with `additional_outputs`."""
+        """Returns the raw outputs that were requested with `additional_outputs`."""
         return {name: raw[name] for name in self._additional_names}
 
     def letterboxed(self, images):
@@ -231,12 +231,12 @@ class Serving:
     def to_pixels(self, found, scales, sizes):
         boxes = found["boxes"] * tf.tile(scales, (1, 2))[:, None]
         limits = tf.cast(tf.tile(sizes, (1, 2)), tf.float32)[:, None]
-        # The padding of the input is no part of the image.
+        # Boxes are clipped to the image, which does not include the padding.
         boxes = tf.minimum(tf.maximum(boxes, 0.0), limits)
         return {**found, "boxes": boxes}
 
     def content_sizes_of(self, scales, sizes):
-        """What the images measure in the input, for a postprocess that asks."""
+        """Returns the sizes of images in the input; None if `drop_empty` is off."""
         if not self._postprocess.drop_empty:
             return None
         exact = tf.cast(sizes, tf.float32) / scales
@@ -244,10 +244,10 @@ class Serving:
         return tf.round(exact) if is_asymmetric else tf.maximum(tf.floor(exact), 1.0)
 
 
-# --- Encoded images to pixels inside a TensorFlow graph, as `images.read_image` does.
+# --- Decoding of images inside a TensorFlow graph, equal to `images.read_image`.
 
 _EXIF_HEAD = b"Exif\x00\x00"
-_EXIF_REACH = 128 * 1024  # bytes; the entry is in one of the first segments
+_EXIF_REACH = 128 * 1024  # bytes to search; the entry is in one of the first segments
 _ORIENTATION_TAG = 0x0112
 
 
@@ -262,18 +262,18 @@ def decode_image(data):
 
 
 def _decode_jpeg(data):
-    # The accurate transform is the one that Pillow takes.
+    # Pillow uses the accurate transform too.
     pixels = tf.io.decode_jpeg(data, channels=3, dct_method="INTEGER_ACCURATE")
     return _upright(pixels, _exif_orientation(data))
 
 
 def _exif_orientation(data):
-    """How a camera was turned, 1 to 8 (EXIF 2.3, section 4.6.4 A); 1 is upright."""
+    """Reads the EXIF orientation, 1 to 8 (EXIF 2.3, section 4.6.4 A); 1 is upright."""
     head = tf.io.decode_raw(tf.strings.substr(data, 0, _EXIF_REACH), tf.uint8)
     head = tf.cast(head, tf.int32)
     count = tf.size(head)
 
-    def byte(place):  # zero behind the end, whatever a damaged file points at
+    def byte(place):  # zero outside of the data, to which a damaged file may point
         inside = (place >= 0) & (place < count)
         value = tf.gather(head, tf.clip_by_value(place, 0, count - 1))
         return tf.where(inside, value, 0)
@@ -300,7 +300,7 @@ def _exif_orientation(data):
 
 
 def _upright(pixels, orientation):
-    """Turns what was stored lying: a transposition, then flips."""
+    """Turns an image upright: first a transposition, then flips."""
 
     def among(*values):
         return tf.reduce_any(orientation == tf.constant(values))
@@ -312,23 +312,26 @@ def _upright(pixels, orientation):
     return tf.cond(among(3, 4, 7, 8), lambda: pixels[::-1], lambda: pixels)
 
 
-# --- The runtime: TensorFlow.
+# --- The runtime, TensorFlow.
 
 _SIGNATURE = "letterboxed"
 _CHECKSUM = "effdet_keras.sha256"
 
 
 def sealed_files(path):
-    """The file with the checksum, and those it is of: TensorFlow checks variables."""
+    """Returns the path of the checksum, and the files that it covers.
+
+    Variables are not covered, because TensorFlow checks them.
+    """
     assets = path / "assets"
     return assets / _CHECKSUM, [path / "saved_model.pb", assets / DESCRIPTION_NAME]
 
 
 def _set_threads(num_threads):
-    """Sets the threads of TensorFlow, which are those of the whole process."""
+    """Sets TensorFlow's number of threads, which applies to the whole process."""
     try:
         tf.config.threading.set_intra_op_parallelism_threads(num_threads)
-    except RuntimeError:  # it has computed something already
+    except RuntimeError:  # TensorFlow has been initialized already
         now = tf.config.threading.get_intra_op_parallelism_threads()
         if now != num_threads:
             warnings.warn(
@@ -354,7 +357,7 @@ class SavedModelRuntime(Runtime):
             _set_threads(num_threads)
         try:
             self._module = tf.saved_model.load(os.fspath(path))
-        except Exception as error:  # TensorFlow's, of a variable, has many types
+        except Exception as error:  # TensorFlow's errors for variables have many types
             raise damaged(path) from error
         self._function = self._module.signatures[_SIGNATURE]
         (spec,) = self._function.structured_input_signature[1].values()

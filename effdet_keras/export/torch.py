@@ -1,4 +1,4 @@
-"""PyTorch: programs of `torch.export`, `.pt2`, and their runtime."""
+"""PyTorch: `.pt2` programs of `torch.export`, and their runtime."""
 
 from __future__ import annotations
 
@@ -21,28 +21,29 @@ from effdet_keras.export.runtime import (
 )
 from effdet_keras.export.torch_graph import torch_network
 
-_MAX_BATCH = 2**31 - 2  # torch counts the images of some operations in 32 bits
-_OUTPUTS_NAME = "outputs.json"  # the names of what a program returns, in their order
+_MAX_BATCH = 2**31 - 2  # some operations of torch count images in 32 bits
+_OUTPUTS_NAME = "outputs.json"  # entry with the names of the outputs, in their order
 
 
 def write_torch(model, path, *, batch_size=None):
-    """Writes a program of `images` `[B, 3, H, W]` to raw outputs, sorted by name."""
+    """Writes a program from `images` `[B, 3, H, W]` to raw outputs, sorted by name."""
     is_size = batch_size is None or batch_size >= 1
     check_argument(is_size, "batch_size", batch_size, "1 or more, or None for any")
     torch.require("PyTorch export")
     module, outputs, description = torch_network(model, batch_size)
-    # torch takes a batch of one for a size that never changes.
+    # torch treats a batch size of one as constant.
     example = torch.zeros((batch_size or 2, 3, *model.config.image_size))
     batch = torch.export.Dim("batch", max=_MAX_BATCH)
     free = {"images": {0: batch}} if batch_size is None else None
-    with warnings.catch_warnings(action="ignore"):  # of torch about its own functions
+    with warnings.catch_warnings(action="ignore"):  # torch warns about its own code
         program = torch.export.export(module, (example,), dynamic_shapes=free)
         notes = {
             DESCRIPTION_NAME: description.to_json(),
             _OUTPUTS_NAME: json.dumps(outputs),
         }
         torch.export.save(program, path, extra_files=notes)
-    # Entries of the archive have sums of their own: the comment behind them has none.
+    # Entries of the archive have their own checksums, but the comment at the end has
+    # none. So our checksum is in the comment.
     with zipfile.ZipFile(path, "a") as archive:
         archive.comment = WITHOUT_CHECKSUM.encode()
     write_checksum(path)
@@ -53,7 +54,7 @@ def write_torch(model, path, *, batch_size=None):
 
 
 class TorchRuntime(Runtime):
-    """A program of `EfficientDet.export`, on the processor."""
+    """Runs a PyTorch program of `EfficientDet.export`, on the CPU."""
 
     package = torch
 

@@ -1,4 +1,4 @@
-"""The network's graph as a module of torch, for torch.export and what builds on it."""
+"""Converts the network's graph to a torch module, for `torch.export` and its users."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from effdet_keras.export.onnx_network import (
 )
 from effdet_keras.export.runtime import describe
 
-# What is a Python value in torch, and no tensor: places among the inputs of a node.
+# The positions of node inputs that are Python values in torch instead of tensors.
 _PLAIN = {
     "Clip": (1, 2),
     "Pad": (1, 2, 3),
@@ -27,10 +27,10 @@ _PLAIN = {
 
 
 def torch_network(model, batch_size=1):
-    """The network as a module of torch, its outputs' names, and its description.
+    """Returns the network as a torch module, its output names, and its description.
 
-    It is a `torch.fx.GraphModule` of `images` `[B, 3, H, W]`, float32, RGB pixels
-    0-255, to the raw outputs. With a `batch_size` of None, `B` is any number.
+    The module is a `torch.fx.GraphModule` from `images` `[B, 3, H, W]`, float32, RGB
+    pixels 0-255, to the raw outputs. With `batch_size=None`, `B` is any number.
     """
     if runs_on_tensorflow():
         file, description = network_of_planes(model, batch_size)
@@ -42,7 +42,7 @@ def torch_network(model, batch_size=1):
 
 
 def torch_module(graph):
-    """A `torch.fx.GraphModule` of images `[B, 3, H, W]` to the outputs of a graph."""
+    """Converts a graph to a `torch.fx.GraphModule` of images `[B, 3, H, W]`."""
     root, written = torch.nn.Module(), torch.fx.Graph()
     tracer = torch.fx.proxy.GraphAppendingTracer(written)
     values = {"images": torch.fx.Proxy(written.placeholder("images"), tracer)}
@@ -69,13 +69,13 @@ def torch_module(graph):
     return torch.fx.GraphModule(root, written).eval()
 
 
-# --- The operations, each of the node's attributes and inputs.
+# --- The operations, as functions of the node's attributes and inputs.
 
 _require = functools.partial(require_kind, tool="torch")
 
 
 def _padded(x, pads, value=0.0):
-    """Planes with `pads` of ONNX: top, left, bottom, right."""
+    """Pads `[B, C, H, W]` with ONNX's `pads`: top, left, bottom, right."""
     top, left, bottom, right = pads
     if not any(pads):
         return x
@@ -90,7 +90,7 @@ def _convolution(options, x, kernel, bias=None):
 
 
 def _transposed_convolution(options, x, kernel, bias=None):
-    """The whole result, less the `pads` at its borders."""
+    """Computes a transposed convolution, and cuts the `pads` off at the borders."""
     strides, groups = options.get("strides", (1, 1)), options.get("group", 1)
     top, left, bottom, right = options.get("pads", (0, 0, 0, 0))
     x = torch.nn.functional.conv_transpose2d(
@@ -113,7 +113,7 @@ def _max_pool(options, x):
 
 
 def _pad(options, x, pads, value=None, axes=None):
-    """Constant padding of the two last axes, which is all that networks have."""
+    """Pads the last two axes with a constant, the only kind that networks have."""
     _require(options.get("mode", "constant") == "constant" and axes is None, "Pad")
     top, left, bottom, right = *pads[2:4], *pads[6:8]
     return _padded(x, (top, left, bottom, right), value or 0.0)

@@ -1,4 +1,4 @@
-"""Quantization-aware training: what the network learns to live with in an int8 file."""
+"""Quantization-aware training: the network adapts to the rounding of an int8 file."""
 
 from __future__ import annotations
 
@@ -18,23 +18,32 @@ from effdet_keras.errors import InvalidStateError, InvalidValueError, require
 from effdet_keras.network.computing import computing_with
 from effdet_keras.network.layers import swish
 
-RANGES = "quantization:ranges"  # in files
+RANGES = "quantization:ranges"  # key in files
 STEPS = "quantization:steps"
 ARGUMENTS = ("delay", "batch_norm_steps", "range_steps")  # of `Quantization`
-_MOMENTUM = 0.99  # of a range
-_UNIT = (0.0, 255 / 256)  # the range that LiteRT gives every sigmoid
+_MOMENTUM = 0.99  # momentum of the moving range
+_UNIT = (0.0, 255 / 256)  # the range of every sigmoid in LiteRT
 ACTIVATIONS = ("swish", "silu", "swish_native", "hswish", "hard_swish", "relu", "relu6")
 
 
 class Quantization:
-    """The ranges of a network's numbers, and when the network rounds to them.
+    """The ranges of a network's activations, and the rounding to these ranges.
 
-    In training each place that `network/computing.py` marks follows the lowest
-    and the highest number that it sees, and rounds to 256 steps between them; kernels
-    are rounded to 255 steps, with a scale for each output channel
-    (https://arxiv.org/abs/1712.05877, section 3; the gradient passes as if nothing had
-    been rounded). Outside of training the ranges stay as they are. The arguments are
-    those of `EfficientDet.quantize_aware`.
+    `network/computing.py` marks the places in the network that are rounded. In
+    training, each place tracks a moving average of its lowest and highest value, and
+    rounds to 256 steps between them. Kernels are rounded to 255 steps, with a scale per
+    output channel (https://arxiv.org/abs/1712.05877, section 3). The gradient ignores
+    the rounding (straight-through estimator). Outside of training the ranges are
+    constant.
+
+    Args:
+        model: `EfficientDet`.
+        delay, batch_norm_steps, range_steps: the arguments of
+            `EfficientDet.quantize_aware`.
+
+    Raises:
+        ValueError: If an argument is out of its range, or the model is not suitable.
+        RuntimeError: If the Keras backend is not TensorFlow.
     """
 
     _is_exporting = False
@@ -67,11 +76,15 @@ class Quantization:
 
     @property
     def is_rounding(self) -> bool:
-        """Whether the network rounds outside of training: once it has learned to."""
+        """Whether the network rounds outside of training: after `delay` + 1 steps."""
         return int(self._steps) > self.delay
 
     def ranges(self) -> dict[str, tuple[float, float]]:
-        """The lowest and highest number of every place; `name:2` of the next level."""
+        """Returns the lowest and highest value of every place, by name.
+
+        A place that is used several times, as in the levels of a head, is `name`,
+        `name:2` and so on.
+        """
         found, times = {}, collections.Counter()
         for name, (low, high) in zip(
             self.places, ops.convert_to_numpy(self._ranges).tolist()
@@ -81,12 +94,12 @@ class Quantization:
         return found
 
     def call(self, run: Callable[[], Any], training: bool) -> Any:
-        """What `run()`, a call of the network, gives as the network is now."""
+        """Returns `run()`, a call of the network, with rounding if it is active."""
         if self._is_exporting:
             return self._rounded(run)
         if not training:
-            # A condition in the graph: who compiled it before a training sees the
-            # training's ranges in it.
+            # The condition is part of the graph, so that a graph that was compiled
+            # before a training also rounds after it.
             is_rounding = self._steps > self.delay
             return ops.cond(is_rounding, lambda: self._rounded(run), run)
         return self._trained(run)
@@ -97,8 +110,8 @@ class Quantization:
 
     def _trained(self, run):
         """Runs the network in training: updates ranges, rounds after `delay` steps."""
-        # Nothing is assigned under a condition: a training step keeps what a forward
-        # pass assigns until the batch is known to be finite.
+        # Variables are assigned without a condition, because a training step holds
+        # back the assignments of a forward pass until the batch is known to be finite.
         steps = ops.convert_to_tensor(self._steps)
         count = ops.cast(steps, "float32")
         momentum = ops.minimum(_MOMENTUM, count / (9.0 + count))
@@ -118,7 +131,10 @@ class Quantization:
         return outputs
 
     def _normalizes_by_batch(self, batch_norm, layer):
-        """By the batch in the first `batch_norm_steps`, then as the file does."""
+        """Normalizes by the batch in the first `batch_norm_steps`, then as in a file.
+
+        A file normalizes by the moving statistics.
+        """
         if self.batch_norm_steps == 0:
             return batch_norm(False)
         is_first = ops.convert_to_tensor(self._steps) < self.batch_norm_steps
@@ -132,7 +148,11 @@ class Quantization:
 
     @contextlib.contextmanager
     def exporting(self) -> Iterator[None]:
-        """Within this context the network rounds, whatever it has learned so far."""
+        """Returns a context in which the network rounds.
+
+        Raises:
+            RuntimeError: If no training step has rounded yet.
+        """
         if not self.is_rounding:
             raise InvalidStateError(
                 f"The model has been trained for {int(self._steps)} steps since "
@@ -147,22 +167,22 @@ class Quantization:
             self._is_exporting = False
 
     def reset(self) -> None:
-        """Forgets the ranges, as after loading weights."""
+        """Resets ranges and steps, for example after loading weights."""
         for variable in self.variables:
             variable.assign(ops.zeros_like(variable))
 
     def get_config(self) -> dict[str, Any]:
-        """The arguments but for the model."""
+        """Returns the arguments, without the model."""
         return {name: getattr(self, name) for name in ARGUMENTS}
 
     def save(self, store: Any) -> None:
-        """Writes ranges and number of steps."""
+        """Stores ranges and number of steps."""
         store[RANGES] = ops.convert_to_numpy(self._ranges)
         store[STEPS] = ops.convert_to_numpy(self._steps)
 
     def load(self, store: Mapping[str, Any]) -> bool:
-        """Reads what `save` wrote; returns whether there was something."""
-        names = set(store.keys())  # the store of a `.weights.h5` is no dict
+        """Loads the values of `save`; returns whether the store has them."""
+        names = set(store.keys())  # the store of a `.weights.h5` is not a dict
         if RANGES not in names:
             return False
         ranges = np.asarray(store[RANGES])
@@ -171,41 +191,45 @@ class Quantization:
         return True
 
 
-# --- How a network computes that rounds at the places of `network/computing.py`.
+# --- The computation of a network that rounds at the places of `network/computing.py`.
 
 
 class Quantizer:
-    """What `computing_with(quantizer=...)` lets a network round with.
+    """Base class for `computing_with(quantizer=...)`, which makes a network round.
 
-    This one changes nothing: `point`, `kernel`, `bias` and `normalized` are to be
-    overridden.
+    This class changes nothing. Subclasses override `point`, `kernel`, `bias` and
+    `normalized`.
     """
 
     def point(
         self, name: str, x: Any, limits: tuple[float, float] | None = None
     ) -> Any:
-        """The tensor `x`, rounded; `name` is the layer's path and the place in it."""
+        """Returns the tensor `x` rounded; `name` is the layer's path and the place."""
         return x
 
     def kernel(self, kernel: Any, axis: int) -> Any:
-        """The kernel, rounded with a scale for each index of its `axis`."""
+        """Returns the kernel, rounded with a scale for each index of its `axis`."""
         return kernel
 
     def bias(self, bias: Any) -> Any:
-        """The bias of a convolution, which int8 keeps in 32 bits."""
+        """Returns the bias of a convolution, which has 32 bits in int8 files."""
         return bias
 
     def normalized(
         self, batch_norm: Callable[[bool], Any], training: bool, layer: Any
     ) -> Any:
-        """What `batch_norm(training)` of a layer returns, `training` as it is now."""
+        """Returns `batch_norm(training)` of a layer, in the mode of this quantizer."""
         return batch_norm(False)
 
     def quantized(self, layer, place, x, limits=None):
         return self.point(f"{layer.path or layer.name}/{place}", x, limits)
 
     def activate(self, layer, activation, x):
-        """LiteRT joins a ReLU to the convolution before it, no other activation."""
+        """Applies an activation, and rounds its result.
+
+        The input of a ReLU is not rounded, because LiteRT fuses it into the convolution
+        before it. It fuses no other activations.
+        """
         if activation not in (keras.activations.relu, keras.activations.relu6):
             x = self.quantized(layer, "before_activation", x)
         is_swish = activation is swish
@@ -213,14 +237,15 @@ class Quantizer:
         return self.quantized(layer, "activation", x)
 
     def gate(self, layer, x):
-        """`sigmoid(x)`, in the range that it has in LiteRT."""
+        """Computes `sigmoid(x)`, rounded to LiteRT's range of a sigmoid."""
         return self.quantized(layer, "sigmoid", ops.sigmoid(x), _UNIT)
 
     def convolve(self, conv, x):
-        """`conv(x)` with rounded kernels.
+        """Computes `conv(x)` with rounded kernels.
 
-        A scale for each output channel stands before the batch norm as well as after
-        it: what the norm multiplies a channel by changes its scale, not its integers.
+        With a scale per output channel, rounding before or after the batch norm is
+        folded into the kernel is equal: the factor that the norm applies to a channel
+        changes the channel's scale, but not its integers.
         """
         layers = keras.layers
         strided = {"strides": tuple(conv.strides), "padding": conv.padding}
@@ -237,7 +262,7 @@ class Quantizer:
         return x + self.bias(conv.bias) if conv.use_bias else x
 
     def convolve_transposed(self, conv, batch_norm, x, size):
-        """As of `extras/segmentation_head.py`, outside of training."""
+        """Computes the function of `extras/segmentation_head.py`, in inference mode."""
         height, width = size
         variance = batch_norm.moving_variance + batch_norm.epsilon
         scale = batch_norm.gamma * ops.rsqrt(variance)
@@ -245,12 +270,12 @@ class Quantizer:
         strided = {"strides": tuple(conv.strides), "padding": conv.padding}
         x = ops.conv_transpose(x, kernel, **strided)
         shift = batch_norm.beta - batch_norm.moving_mean * scale
-        # Nothing can join a transposed convolution that is cut afterwards.
+        # No operation is fused into a transposed convolution that is cut afterwards.
         return self.quantized(conv, "normalized", x + shift)[:, :height, :width]
 
 
 def rounded_kernel(kernel: Any, axis: int) -> Any:
-    """A kernel in 255 symmetric steps, with a scale for each index of an axis."""
+    """Rounds a kernel to 255 symmetric steps, with a scale per index of an axis."""
     kernel = ops.convert_to_tensor(kernel)
     others = [i for i in range(len(kernel.shape)) if i != axis]
     scale = ops.max(ops.abs(kernel), axis=others, keepdims=True) / 127.0
@@ -259,7 +284,7 @@ def rounded_kernel(kernel: Any, axis: int) -> Any:
 
 
 class _FakeQuant(Quantizer):
-    """Quantizer with ranges that stay."""
+    """Quantizer with constant ranges."""
 
     def __init__(self, places, ranges):
         self._places = iter(enumerate(places))
@@ -279,16 +304,16 @@ class _FakeQuant(Quantizer):
         return rounded_kernel(kernel, axis)
 
     def bias(self, bias):
-        # TensorFlow's converter (2.21) gives all channels the first one's integer if
-        # all numbers are the same, as in a new class head, though each has a scale.
+        # If all biases are equal, as in a new class head, TensorFlow's converter (2.21)
+        # gives all channels the integer of the first one, although their scales differ.
         is_first = np.arange(bias.shape[0]) == 0
         return bias * np.where(is_first, np.float32(1 + 2**-20), np.float32(1))
 
 
 class _FakeQuantTraining(_FakeQuant):
-    """Quantizer whose ranges follow what it sees. `moved` has them, in order.
+    """Quantizer that updates its ranges; `moved` has the new ranges, in order.
 
-    `rounds` is a bool tensor, whether numbers are rounded; None where they always are.
+    `rounds` is a bool tensor, whether values are rounded; None means always.
     """
 
     def __init__(self, places, ranges, momentum, rounds, normalized):
@@ -299,7 +324,7 @@ class _FakeQuantTraining(_FakeQuant):
         self.moved = []
 
     def point(self, name, x, limits=None):
-        rounded = super().point(name, x, limits)  # moves the range in any case
+        rounded = super().point(name, x, limits)  # also updates the range
         return self._if_rounding(rounded, x)
 
     def _if_rounding(self, rounded, x):
@@ -308,7 +333,7 @@ class _FakeQuantTraining(_FakeQuant):
     def _range(self, name, x):
         before = super()._range(name, x)
         x = ops.stop_gradient(x)
-        # Zero is always among the 256 numbers: windows are padded with it.
+        # Zero must be one of the 256 values, because windows are padded with it.
         seen = ops.stack([ops.minimum(ops.min(x), 0), ops.maximum(ops.max(x), 1e-5)])
         self.moved.append(seen + (before - seen) * self._momentum)
         return self.moved[-1]
@@ -325,7 +350,7 @@ class _FakeQuantTraining(_FakeQuant):
 
 
 def _places(model):
-    """The names of the places whose range must be learned, in the order of a call."""
+    """Returns the names of the places with a learned range, in order of execution."""
     names = []
 
     class RangeObserver(Quantizer):
@@ -357,7 +382,7 @@ def _variable(name, shape, dtype):
 
 
 def _check_possible(model):
-    """Raises unless backend and model are suited to quantization-aware training."""
+    """Raises an error if backend or model cannot be trained quantization-aware."""
     require_tensorflow(
         "`quantize_aware` trains with TensorFlow, whose converter writes int8 files",
         "Save the model, and train it in a process with KERAS_BACKEND=tensorflow.",

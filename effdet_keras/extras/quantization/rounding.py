@@ -1,4 +1,4 @@
-"""Where an int8 file loses most: what each place of a network loses by rounding."""
+"""Measures the rounding error of each place in a network, and the AP int8 costs."""
 
 from __future__ import annotations
 
@@ -16,18 +16,18 @@ from effdet_keras.export.network import CHECK_IMAGES, calibration_inputs
 from effdet_keras.extras.quantization import Quantizer, rounded_kernel
 from effdet_keras.network.computing import computing_with
 
-_WORTH_IT = 0.005  # AP that int8 costs
-_STORED_ERRORS = 20  # of places of the network
+_WORTH_IT = 0.005  # AP; with a higher cost, quantization-aware training is advised
+_STORED_ERRORS = 20  # the most places to list in the report
 
 
 def with_rounding(report, model, runtime, dataset, calibration):
-    """A report with what int8 costs, of a model that was not trained for it."""
+    """Adds the cost of int8 to the report of a model that was not trained for it."""
     inputs = calibration_inputs(model.config, calibration, CHECK_IMAGES)
     errors = rounding_errors(model, inputs)[:_STORED_ERRORS]
     cost = None
     if dataset is not None and model.config.has_detection:
         own_postprocess = model.postprocess
-        # The file's may be another: that costs, too, and is no matter of int8.
+        # The file's postprocess may differ. Its cost must not count as a cost of int8.
         model.postprocess = runtime.description.postprocess
         try:
             in_float = evaluate(model, dataset, verbose=False)
@@ -42,11 +42,16 @@ def with_rounding(report, model, runtime, dataset, calibration):
 def rounding_errors(
     model: Any, inputs: Sequence[Callable[[], np.ndarray]]
 ) -> list[tuple[str, float]]:
-    """What each place of a float network loses if it alone is rounded to 8 bits.
+    """Computes the error of each place in a float network if only it is rounded.
 
-    The largest error comes first: the path of a layer and the place in it, or the path
-    of a kernel; and the root mean square of the change, as a share of the root mean
-    square of the numbers.
+    Args:
+        model: `EfficientDet`, not quantization-aware.
+        inputs: functions, each of which returns a network input `[H, W, 3]`.
+
+    Returns:
+        List of `(name, error)`, the largest error first. `name` is the path of a layer
+        and the place in it, or the path of a kernel. `error` is the root mean square of
+        the change by rounding to 8 bits, divided by that of the values.
     """
     images = [read()[None] for read in inputs]
     seen = _RangeObserver()
@@ -59,7 +64,10 @@ def rounding_errors(
 
 
 def advice_of(cost: float | None) -> str:
-    """Whether quantization-aware training is worth it."""
+    """Returns a text whether quantization-aware training is worth it.
+
+    `cost` is the AP that int8 costs, or None if it was not measured.
+    """
     if cost is None:
         return "Give a dataset as `evaluate` to know what int8 costs."
     training = "quantization-aware training (`model.quantize_aware()`, then `fit`)"
@@ -68,7 +76,7 @@ def advice_of(cost: float | None) -> str:
 
 
 class _PassThrough(Quantizer):
-    """Quantizer that changes nothing. `index` counts the places of a call."""
+    """Quantizer that changes nothing; `index` counts the places during a call."""
 
     def compute(self, model, image):
         self.index = -1
@@ -82,7 +90,7 @@ class _PassThrough(Quantizer):
 
 
 class _RangeObserver(_PassThrough):
-    """The lowest and highest number of each place: `limits`."""
+    """Records the lowest and highest value of each place in `limits`."""
 
     def __init__(self):
         self.limits = []
@@ -90,13 +98,13 @@ class _RangeObserver(_PassThrough):
     def watch(self, name, x, limits):
         low, high = limits or (float(ops.min(x)), float(ops.max(x)))
         if self.index == len(self.limits):
-            self.limits.append((0.0, 1e-5))  # zero is always among the 256 numbers
+            self.limits.append((0.0, 1e-5))  # zero must be one of the 256 values
         before = self.limits[self.index]
         self.limits[self.index] = (min(before[0], low), max(before[1], high))
 
 
 class _Errors(_PassThrough):
-    """Sums of squares, of the numbers and of their changes, by place and by kernel."""
+    """Sums the squares of values and of their changes, by place and by kernel."""
 
     def __init__(self, limits):
         self._limits = limits
@@ -108,7 +116,7 @@ class _Errors(_PassThrough):
         self._add(name, x, rounded)
 
     def kernel(self, kernel, axis):
-        name = getattr(kernel, "path", None)  # none of what is computed from a kernel
+        name = getattr(kernel, "path", None)  # None if it is computed from a kernel
         if name is not None:
             self._add(name, kernel, rounded_kernel(kernel, axis))
         return kernel

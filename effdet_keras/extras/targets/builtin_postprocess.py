@@ -1,4 +1,4 @@
-"""`Postprocess` in operations that every LiteRT runtime has: no custom one."""
+"""`Postprocess` with builtin operations, which every LiteRT runtime supports."""
 
 import dataclasses
 
@@ -9,15 +9,19 @@ from effdet_keras.box_ops import decode_boxes
 from effdet_keras.errors import InvalidValueError
 from effdet_keras.network.anchors import anchors_of
 
-_TOP_K = 5000  # pairs of anchor and class, where a postprocess has no limit
-_LOWEST = -3e38  # no score is below it
-_ROW = 10  # classes side by side, where classes are kept apart
+_TOP_K = 5000  # pairs of anchor and class, if a postprocess has no limit
+_LOWEST = -3e38  # a finite threshold below all scores
+_ROW = 10  # classes per row of the grid in `_kept_apart`
 
 
 def nearest_postprocess(postprocess, **options):
-    """The nearest to a postprocess that `NON_MAX_SUPPRESSION_V5` can do.
+    """Returns the nearest equivalent of a postprocess for `NON_MAX_SUPPRESSION_V5`.
 
-    That has Soft-NMS too. Boxes outside the input are kept, whatever `drop_empty` says.
+    The operation also supports Soft-NMS. Boxes outside of the input are kept, whatever
+    `drop_empty` is.
+
+    Raises:
+        ValueError: If the postprocess has a limit of detections per class.
     """
     if postprocess.max_detections_per_class is not None:
         raise InvalidValueError(
@@ -33,9 +37,10 @@ def nearest_postprocess(postprocess, **options):
 
 
 def builtin_operations(postprocess, config):
-    """The postprocess as a function of `box_deltas` and `class_logits` to be traced.
+    """Returns the postprocess as a function of `box_deltas`, `class_logits` to trace.
 
-    It returns what the custom operation returns, with zeros in unused rows.
+    The function has the same outputs as the custom operation, with zeros in unused
+    rows.
     """
     anchors = anchors_of(config)
     size = np.tile(config.image_size, 2).astype("float32")
@@ -68,7 +73,7 @@ def builtin_operations(postprocess, config):
 
 
 def _candidates(logits, top_k):
-    """Logits, rows of the anchors and labels of the best pairs, as `Postprocess`."""
+    """Returns logits, anchor indices, labels of the best pairs, like `Postprocess`."""
     num_anchors, num_classes = logits.shape
     best = tf.reduce_max(logits, axis=-1)
     if top_k == 0:
@@ -82,9 +87,10 @@ def _candidates(logits, top_k):
 
 
 def _kept_apart(boxes, labels):
-    """Boxes moved so far that those of two classes never meet.
+    """Moves boxes so far that boxes of different classes never overlap.
 
-    In rows of ten: the larger the number of a place, the fewer its digits.
+    Classes are arranged in a grid with ten per row. In a single row, coordinates would
+    be larger, and have fewer digits left for the boxes.
     """
     step = tf.reduce_max(boxes) - tf.reduce_min(boxes)
     down = tf.math.floor(labels / _ROW)
@@ -100,7 +106,7 @@ def _suppressed(postprocess, boxes, scores):
         max_output_size=postprocess.max_detections,
         iou_threshold=1.0 if is_soft else postprocess.iou_threshold,
         score_threshold=max(postprocess.lowest_score, _LOWEST),
-        # Its weight is exp(-iou^2 / 2 sigma), ours exp(-iou^2 / sigma).
+        # Its weight is exp(-iou^2 / (2 sigma)), ours is exp(-iou^2 / sigma).
         soft_nms_sigma=postprocess.sigma / 2 if is_soft else 0.0,
         pad_to_max_output_size=True,
     )

@@ -1,7 +1,7 @@
-"""Core ML: an `.mlpackage` that Vision takes as an object detector.
+"""Core ML: an `.mlpackage` that Apple's Vision accepts as an object detector.
 
-It is a pipeline of two models: the network, an ML program of the image to the boxes and
-scores of all anchors, and Core ML's own non-maximum suppression.
+It is a pipeline of two models. The network is an ML program from the image to the boxes
+and scores of all anchors. The second model is Core ML's own non-maximum suppression.
 """
 
 from __future__ import annotations
@@ -38,10 +38,10 @@ from effdet_keras.labels import BACKGROUND
 
 MODEL_NAME = "model.mlpackage"
 _IMAGE, _SCORES, _BOXES = "image", "confidence", "coordinates"
-_RAW = "raw_"  # before suppression, of both names
+_RAW = "raw_"  # prefix of both names before suppression
 _THRESHOLDS = {"iouThreshold": "iou_threshold", "confidenceThreshold": "lowest_score"}
-_DECODING = "decoding"  # of the names of operations that stay in float32
-# Sides above e**8 anchors: no box of an image, and more than float16 can hold.
+_DECODING = "decoding"  # prefix of the names of operations that stay in float32
+# Larger sides than e**8 anchors do not occur in images, and float16 cannot hold them.
 _MAX_LOG_SIDE = 8.0
 
 
@@ -56,8 +56,8 @@ def write_coreml(
 ):
     """Writes `model.mlpackage` for iOS 15, macOS 12 and later.
 
-    A box suppresses others with the same best class, whatever the model's own
-    `postprocess` does: that is what Core ML's stage can.
+    A box suppresses other boxes with the same best class, whatever the model's
+    `postprocess` does, because Core ML's suppression supports nothing else.
     """
     require_detection_alone(model, "coreml")
     with _quiet():
@@ -82,7 +82,7 @@ def write_coreml(
 
 
 def _postprocess(postprocess, score_threshold, iou_threshold):
-    """The model's own, as Core ML suppresses: one class for each box, hard."""
+    """Returns the model's postprocess as in Core ML: hard NMS, one class per box."""
     if score_threshold is None:
         score_threshold = max(postprocess.lowest_score, 0.0)
     if iou_threshold is None:
@@ -102,7 +102,7 @@ def _postprocess(postprocess, score_threshold, iou_threshold):
 
 @contextlib.contextmanager
 def _quiet():
-    """Keeps out what coremltools says about versions, and its bars of progress."""
+    """Returns a context that hides coremltools' version warnings and progress bars."""
     logger = logging.getLogger("coremltools")
     level = logger.level
     logger.setLevel(logging.ERROR)
@@ -114,11 +114,11 @@ def _quiet():
         logger.setLevel(level)
 
 
-# --- The network: an ML program.
+# --- The network, an ML program.
 
 
 def _network(model, graph, precision):
-    """The `MLModel` of an image to the scores `[N, C]` and boxes `[N, 4]`."""
+    """Returns the `MLModel` from an image to scores `[N, C]` and boxes `[N, 4]`."""
     shape = (1, 3, *model.config.image_size)
 
     @mil.Builder.program(
@@ -150,10 +150,10 @@ def _network(model, graph, precision):
 
 
 def _scores(class_logits):
-    """Sigmoids `[N, C]`, and 0 but for the best class of each row.
+    """Returns scores `[N, C]`, with 0 for all classes except the best of each row.
 
-    Vision takes the sum of a row as the confidence that there is an object, so it must
-    not be above 1 (NonMaximumSuppression.proto of coremltools).
+    Vision uses the sum of a row as the confidence that there is an object. So the sum
+    must not be above 1 (NonMaximumSuppression.proto of coremltools).
     """
     build = mil.Builder
     scores = build.reshape(x=class_logits, shape=np.int32(class_logits.shape[1:]))
@@ -164,7 +164,7 @@ def _scores(class_logits):
 
 
 def _boxes(box_deltas, model):
-    """Decoded boxes `[N, 4]`: center and sides, x before y, as shares of the input."""
+    """Decodes boxes `[N, 4]`: x, y (center), width, height, fractions of the input."""
     build, config = mil.Builder, model.config
     anchors = np.asarray(model.anchors, "float32")
     sides = np.maximum(anchors[:, 2:] - anchors[:, :2], box_ops.MIN_SIDE)
@@ -189,16 +189,16 @@ def _boxes(box_deltas, model):
             growth = build.minimum(x=code, y=limit, name=f"{name}_growth")
             factor = build.exp(x=growth, name=f"{name}_factor")
             columns.append(build.mul(x=factor, y=side, name=f"{name}_side"))
-    # "decoding" at its beginning keeps it in float32, too; the output is renamed.
+    # The prefix "decoding" keeps this operation in float32 too; the output is renamed.
     name = f"{_DECODING}_{_RAW}{_BOXES}"
     return build.concat(values=columns, axis=1, name=name)
 
 
-# --- The pipeline: the network, then Core ML's own suppression.
+# --- The pipeline of the network and Core ML's suppression.
 
 
 def _pipeline(network, description, num_boxes):
-    """The `Model` of both, of an image to `confidence` and `coordinates`."""
+    """Returns the `Model` of both, from an image to `confidence` and `coordinates`."""
     config, post = description.config, description.postprocess
     (image,), outputs = network.description.input, network.description.output
     for feature, name in zip(outputs, (_SCORES, _BOXES)):
@@ -228,7 +228,7 @@ def _pipeline(network, description, num_boxes):
 
 
 def _suppression(network, description):
-    """The `Model` of non-maximum suppression."""
+    """Returns the `Model` of non-maximum suppression."""
     post = description.postprocess
     spec = coreml_models.Model()
     spec.specificationVersion = network.specificationVersion
@@ -259,11 +259,11 @@ def _suppression(network, description):
     return spec
 
 
-# --- The check: what the file has stored, computed without Core ML.
+# --- The check, which computes the stored file without Core ML.
 
 
 class CoreMLCheck(Runtime):
-    """A package, read back: its program in ONNX Runtime, its suppression in NumPy."""
+    """Runs a package: its program in ONNX Runtime, its suppression in NumPy."""
 
     package = onnxruntime
 
@@ -291,7 +291,7 @@ class CoreMLCheck(Runtime):
         )
 
     def _found(self, image):
-        """The detections of one image, each value with an axis for the batch."""
+        """Returns the detections of one image, each value with a batch axis of 1."""
         (given,) = self._session.get_inputs()
         planes = np.ascontiguousarray(image.transpose(2, 0, 1)[None])
         names = [_RAW + _SCORES, _RAW + _BOXES]
@@ -320,7 +320,7 @@ class CoreMLCheck(Runtime):
         }
 
 
-_TO_CORNER = np.float32([0.5, 0.5, 0, 0])  # of the sides, from the center
+_TO_CORNER = np.float32([0.5, 0.5, 0, 0])  # share of the sides from center to corner
 
 
 def _concatenated(found):
@@ -328,7 +328,7 @@ def _concatenated(found):
 
 
 def _check_specification(spec, description):
-    """Raises unless a pipeline is what Vision takes as an object detector."""
+    """Raises an error if Vision would not accept a pipeline as an object detector."""
     network, suppression = spec.pipeline.models
     image = spec.description.input[0].type.imageType
     outputs = [feature.name for feature in spec.description.output]

@@ -1,7 +1,8 @@
-"""What a program on a device needs besides the network: anchors, settings, labels.
+"""Writes the files that a device's program needs in addition to the network.
 
-Targets whose files return raw outputs write it beside them: `detector.h`, C++ that
-letterboxes an image and makes detections of the outputs, as `detect` does.
+Targets whose files return raw outputs write anchors, labels and `detector.h` next to
+them. `detector.h` is C++ with the settings of the model. It letterboxes an image, and
+turns the outputs into detections, as `detect` does.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ def write_detector(model, folder):
 
 
 def _settings(model, labels):
-    """The constants of `detector.h`."""
+    """Returns the constants of `detector.h` as C++ text."""
     config, post = model.config, model.postprocess
     height, width = config.image_size
     values = {
@@ -63,12 +64,12 @@ def _settings(model, labels):
 
 
 def _or_all(count):
-    """So many pairs; more than any network has where there is no limit."""
+    """Returns the number of pairs; for None, more than any network has."""
     return 2**31 - 1 if count is None else count
 
 
 def _literal(value):
-    """A Python number, truth value or sequence of numbers in C++."""
+    """Formats a Python number, bool or sequence of numbers as C++."""
     if isinstance(value, tuple | list):
         return "{" + ", ".join(map(_literal, value)) + "}"
     if isinstance(value, bool):
@@ -82,5 +83,5 @@ def _literal(value):
 
 
 def _string(text):
-    """A string of C++, in UTF-8; JSON's escapes are its own."""
+    """Formats a C++ string in UTF-8, whose escapes are those of JSON."""
     return json.dumps(text, ensure_ascii=False).replace("??", r"?\?")

@@ -1,6 +1,6 @@
-"""Targets whose files return raw outputs, for programs: ncnn, MNN, ExecuTorch.
+"""Targets for programs on devices, with raw outputs: ncnn, MNN, ExecuTorch.
 
-Beside each file lies what that program needs, see `detector.py`.
+Next to each file are the further files that a program needs, see `detector.py`.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""Frigate: files for its detectors on Corals and CPUs, of OpenVINO and of ONNX Runtime.
+"""Frigate: files for its detectors for Corals, CPUs, OpenVINO and ONNX Runtime.
 
-Facts of frigate/detectors/plugins/ as of 0.18: `edgetpu_tfl.py`, `cpu_tfl.py`,
-`openvino.py` and `onnx.py`. Each reads 20 detections and no more, and Frigate drops
-those with a score below 0.4 (frigate/object_detection/base.py).
+Based on frigate/detectors/plugins/ as of 0.18: `edgetpu_tfl.py`, `cpu_tfl.py`,
+`openvino.py` and `onnx.py`. Each reads at most 20 detections. Frigate drops detections
+with a score below 0.4 (frigate/object_detection/base.py).
 """
 
 from __future__ import annotations
@@ -43,12 +43,12 @@ from effdet_keras.labels import BACKGROUND
 LABELMAP_NAME = "labelmap.txt"
 _ONNX_NAME, _OPENVINO_NAME = "model.onnx", "model.xml"
 _MAX_DETECTIONS, _SCORE_THRESHOLD = 20, 0.4
-_ROW = 7  # numbers of a detection in files of OpenVINO and ONNX
+_ROW = 7  # numbers per detection in OpenVINO and ONNX files
 
 
 @dataclasses.dataclass(frozen=True)
 class _Detector:
-    """What Frigate's configuration says of a detector and of its file."""
+    """The entries of a detector and its file in Frigate's configuration."""
 
     file: str
     device: str | None
@@ -74,14 +74,25 @@ def write_frigate(
 ):
     """Writes the model, `labelmap.txt` and `frigate.yml`.
 
-    The file takes uint8 pixels `[1, size, size, 3]`, RGB, and returns 20 detections at
-    most in the order in which Frigate reads them:
+    The file takes uint8 RGB pixels `[1, size, size, 3]`. It returns at most 20
+    detections, in the layout that Frigate reads:
 
         edgetpu, cpu   model.tflite in int8: boxes, classes, scores and count
         openvino       model.xml: [1, 1, 20, 7], a row of the model type "ssd"
         onnx           model.onnx: [20, 7], a row of the model type "yolonas"
 
-    For a Coral it is checked and compiled as `target="coral"` does.
+    For a Coral, the model is checked and compiled as with `target="coral"`.
+
+    Args:
+        model: `EfficientDet` with a square input.
+        folder: path of the folder to write.
+        path: the later path of that folder.
+        detector: "edgetpu", "cpu", "openvino" or "onnx".
+        score_threshold: float, the lowest score to keep.
+        **options: `calibration` and `calibration_images`, for int8 files.
+
+    Raises:
+        ValueError: If the model or an option does not fit the detector.
     """
     require_detection_alone(model, "frigate")
     height, width = model.config.image_size
@@ -98,7 +109,8 @@ def write_frigate(
         write = {"openvino": _write_openvino, "onnx": _write_onnx}[detector]
         written = write(model, folder, score_threshold)
     names = labels_of(model)
-    # With numbers: a class whose name begins with a digit is else taken for a number.
+    # Lines start with the label, because otherwise Frigate would read a class name that
+    # starts with a digit as a label.
     lines = "".join(f"{i} {name}\n" for i, name in enumerate(names))
     (folder / LABELMAP_NAME).write_text(lines, encoding="utf-8")
     text = _configuration(path.name, detector, model.config.image_size, names)
@@ -108,7 +120,7 @@ def write_frigate(
 
 
 def _write_int8(model, folder, path, detector, score_threshold, options):
-    """`model.tflite`, for the detectors of TFLite files."""
+    """Writes `model.tflite`, for the detectors of TFLite files."""
     is_edge_tpu = detector == "edgetpu"
     if is_edge_tpu:
         require_edge_tpu_model(model, "frigate")
@@ -119,8 +131,8 @@ def _write_int8(model, folder, path, detector, score_threshold, options):
         max_detections=_MAX_DETECTIONS,
         score_threshold=score_threshold,
         int8_scores=is_edge_tpu,
-        # Frigate's interpreters have several threads, in which LiteRT's suppression of
-        # each class by itself loses a class.
+        # Frigate's interpreters have several threads. With these, LiteRT's per-class
+        # suppression loses a class.
         per_class=False,
         **options,
     )
@@ -130,7 +142,7 @@ def _write_int8(model, folder, path, detector, score_threshold, options):
 
 
 def _refuse_calibration(detector, options):
-    """Raises where there are images to calibrate a file with that is not int8."""
+    """Raises an error if there is calibration for a file that is not int8."""
     given = [name for name, value in options.items() if value is not None]
     if given:
         raise InvalidValueError(
@@ -141,7 +153,7 @@ def _refuse_calibration(detector, options):
 
 
 def _configuration(name, detector, image_size, class_names):
-    """The part of Frigate's configuration that is about the model."""
+    """Returns the part of Frigate's configuration for the model, as YAML."""
     height, width = image_size
     facts = _DETECTORS[detector]
     device = f"\n    device: {facts.device}" if facts.device else ""
@@ -165,12 +177,15 @@ objects:
 
 
 def _quoted(text):
-    """As YAML's string in single quotes, which has one escape alone."""
+    """Formats text as a single-quoted YAML string, which has only one escape."""
     return "'" + text.replace("'", "''") + "'"
 
 
 def _hard_postprocess(model, score_threshold):
-    """The model's own, as OpenVINO's DetectionOutput suppresses: hard, per class."""
+    """Returns the model's postprocess as in OpenVINO's DetectionOutput.
+
+    It is hard NMS per class.
+    """
     return dataclasses.replace(
         model.postprocess,
         method="hard",
@@ -186,12 +201,15 @@ def _hard_postprocess(model, score_threshold):
     )
 
 
-# --- OpenVINO. All shapes are fixed, and the suppression is one operation, which GPUs
-# have as well: Frigate's own model of this type ends in it, too.
+# --- OpenVINO. All shapes are fixed. The suppression is one operation, which GPUs also
+# support. Frigate's own model of this type ends in it too.
 
 
 def _write_openvino(model, folder, score_threshold):
-    """`model.xml` and `model.bin`; a row is image, class, score, x0, y0, x1, y1."""
+    """Writes `model.xml` and `model.bin`.
+
+    A row of the output is image, class, score, x0, y0, x1, y1.
+    """
     openvino.require("OpenVINO export")
     with tempfile.TemporaryDirectory() as temporary:
         path = pathlib.Path(temporary) / "network.xml"
@@ -207,18 +225,18 @@ def _write_openvino(model, folder, score_threshold):
         rows = _detection_output(network, model, description.postprocess)
         whole = openvino.Model([rows], network.get_parameters(), model.config.name)
         whole.set_rt_info(description.to_json(), [DESCRIPTION_NAME])
-        # The weights are read from the temporary folder until they are written.
+        # Weights are still read from the temporary folder while they are written.
         openvino.save_model(whole, folder / _OPENVINO_NAME, compress_to_fp16=False)
     runtime = OpenVINOCheck(folder / _OPENVINO_NAME)
     return Written(folder / _OPENVINO_NAME, "openvino", runtime=runtime)
 
 
 def _detection_output(network, model, postprocess):
-    """The rows `[1, 1, 20, 7]` of a network's raw outputs, the best first."""
+    """Appends decoding and NMS to raw outputs: rows `[1, 1, 20, 7]`, best first."""
     ops, config = openvino_ops, model.config
     logits, deltas = (network.output(n) for n in ("class_logits", "box_deltas"))
     logits, deltas = (x.get_node().input_value(0) for x in (logits, deltas))
-    # OpenVINO has x before y, here as in the boxes.
+    # OpenVINO has x before y, in the deltas as well as in the boxes.
     order, axis = np.int64([1, 0, 3, 2]), np.int64(2)
     deltas = ops.divide(
         ops.gather(deltas, order, axis), np.float32(config.box_scales)[order]
@@ -243,7 +261,7 @@ def _detection_output(network, model, postprocess):
             "confidence_threshold": postprocess.lowest_score,
         },
     )
-    # It gives one class after the other, and Frigate stops reading at a low score.
+    # The operation sorts by class, but Frigate stops reading at the first low score.
     scores = ops.reshape(
         ops.gather(rows, np.int64([2]), np.int64(3)), np.int64([-1]), special_zero=False
     )
@@ -254,12 +272,12 @@ def _detection_output(network, model, postprocess):
     return ops.select(is_used, rows, np.float32(0))
 
 
-# --- ONNX. Of the model types of Frigate's detector "yolonas" alone does not suppress
-# boxes once more: the file does it.
+# --- ONNX. "yolonas" is the only model type of Frigate's detector without a further
+# suppression of boxes. The file itself suppresses boxes.
 
 
 def _write_onnx(model, folder, score_threshold):
-    """`model.onnx`; a row is image, x0, y0, x1, y1 in pixels, score, class."""
+    """Writes `model.onnx`; a row is image, x0, y0, x1, y1 in pixels, score, class."""
     path = folder / _ONNX_NAME
     FORMATS["onnx"].write(
         model,
@@ -292,7 +310,7 @@ rows (float[1, D, 4] boxes, float[1, D] scores, int32[1, D] labels)
 
 
 def _append_rows(graph):
-    """Appends one tensor of rows to a file's detections, and returns nothing else."""
+    """Replaces the outputs of a graph by one tensor of rows."""
     tail = onnx.parser.parse_graph(_ROWS)
     constants = {
         "rows_sides": np.int64([1, 1, 1, 1]),
@@ -300,7 +318,7 @@ def _append_rows(graph):
         "rows_first": np.int64([0]),
     }
     names = {value.name for value in [*tail.input, *tail.output]} | set(constants)
-    # So that no name is one of the network's.
+    # The prefix avoids names of the network.
     rename_values(tail, lambda name: name if name in names else f"rows/{name}")
     graph.node.extend(tail.node)
     for name, value in constants.items():
@@ -310,11 +328,11 @@ def _append_rows(graph):
     graph.output.append(onnx.helper.make_tensor_value_info("detections", kind, shape))
 
 
-# --- The check: each file run and read as Frigate does.
+# --- The check, which runs and reads each file as Frigate does.
 
 
 class _FrigateCheck(Runtime):
-    """A file of one uint8 image to rows, read as Frigate reads them."""
+    """Runs a file from one uint8 image to rows, and reads the rows as Frigate does."""
 
     input_dtype = "uint8"
 
@@ -340,11 +358,11 @@ class _FrigateCheck(Runtime):
 
     @abc.abstractmethod
     def rows(self, image):
-        """Rows `[20, 6]` of class, score, y0, x0, y1, x1 as shares of the image."""
+        """Returns rows `[20, 6]`: class, score, y0, x0, y1, x1 as image fractions."""
 
 
 def _tracked(rows, description):
-    """The rows that Frigate goes on with: all until the first with a low score."""
+    """Returns the rows that Frigate uses: all before the first with a low score."""
     is_low = rows[:, 1] < max(description.postprocess.lowest_score, 1e-6)
     kept = rows[: int(is_low.argmax()) if is_low.any() else len(rows)]
     labels = kept[:, 0].astype(int)
@@ -356,14 +374,14 @@ def _tracked(rows, description):
 
 
 class OpenVINOCheck(_FrigateCheck):
-    """The file of Frigate's OpenVINO detector, on the CPU."""
+    """Runs the file of Frigate's OpenVINO detector, on the CPU."""
 
     package = openvino
 
     def __init__(self, path, num_threads=None):
         self.path, self.other_files = path, (path.with_suffix(".bin"),)
-        # OpenVINO's own choice, bfloat16 where a processor has it, is further off than
-        # a check could tell from a mistake.
+        # OpenVINO's default, bfloat16 on processors that support it, is so inexact that
+        # a check could not distinguish its errors from a fault.
         options = {"INFERENCE_PRECISION_HINT": "f32"}
         if num_threads is not None:
             options["INFERENCE_NUM_THREADS"] = num_threads
@@ -373,7 +391,7 @@ class OpenVINOCheck(_FrigateCheck):
         self.description = Description.from_json(text)
         compiled = core.compile_model(network, "CPU", options)
         (source,), (output,) = compiled.inputs, compiled.outputs
-        shape = tuple(output.get_shape())  # raises where a side is not fixed
+        shape = tuple(output.get_shape())  # raises an error if a side is not fixed
         if shape != (1, 1, _MAX_DETECTIONS, _ROW):
             raise InvalidValueError(
                 "The output is not that of Frigate's model type 'ssd'. Received: "
@@ -390,7 +408,7 @@ class OpenVINOCheck(_FrigateCheck):
 
 
 class ONNXCheck(_FrigateCheck):
-    """The file of Frigate's ONNX detector, in ONNX Runtime on the CPU."""
+    """Runs the file of Frigate's ONNX detector, in ONNX Runtime on the CPU."""
 
     package = onnxruntime
 
@@ -416,5 +434,5 @@ class ONNXCheck(_FrigateCheck):
         return rows
 
 
-# The detectors that take a float file, and what reads such a file here.
+# The detectors that take a float file, with the class that runs such a file here.
 FLOAT_DETECTORS = {"openvino": OpenVINOCheck, "onnx": ONNXCheck}

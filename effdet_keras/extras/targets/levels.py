@@ -1,7 +1,7 @@
-"""Chips whose compilers take an ONNX file cut before decoding: Hailo, Rockchip, Sony's.
+"""Chips whose compilers take an ONNX file cut before decoding: Hailo, Rockchip, Sony.
 
-Their compilers run elsewhere, so these targets write the file, the images to calibrate
-with, and a script for each compiler.
+The compilers run elsewhere. So these targets write the file, the calibration images and
+a script for the compiler.
 """
 
 from __future__ import annotations
@@ -33,8 +33,8 @@ from effdet_keras.extras.targets.tflite import require_detection_alone
 from effdet_keras.network.anchors import level_sizes
 
 MODEL_NAME = "model.onnx"
-_MAPS = ("box_deltas", "class_logits")  # of each level, in this order
-# What imx500_compile.py.txt makes layers of torch of.
+_MAPS = ("box_deltas", "class_logits")  # the maps of each level, in this order
+# The operations that imx500_compile.py.txt converts to layers of torch.
 IMX500_OPERATIONS = (
     "Add",
     "BatchNormalization",
@@ -63,8 +63,8 @@ def write_hailo(
 ):
     """Writes `model.onnx`, `nms_config.json`, `calibration.npy` and `compile.py`.
 
-    `compile.py` runs where Hailo's Dataflow Compiler is installed. Hailo's suppression
-    is hard, for each class by itself.
+    `compile.py` runs on a machine with Hailo's Dataflow Compiler. Hailo's suppression
+    is hard NMS per class.
     """
     require_detection_alone(model, "hailo")
     pixels = _calibration_pixels(model, calibration, calibration_images)
@@ -93,10 +93,10 @@ def write_rknn(
     calibration=None,
     calibration_images=CALIBRATION_IMAGES,
 ):
-    """Writes `model.onnx` and `compile.py`, for int8 the images in `calibration/`.
+    """Writes `model.onnx` and `compile.py`, and for int8 images in `calibration/`.
 
-    `compile.py` runs where rknn-toolkit2 is installed. Without `calibration` it
-    compiles in float16.
+    `compile.py` runs on a machine with rknn-toolkit2. Without `calibration`, it
+    compiles in float16. With it, `dataset.txt` lists the images.
     """
     require_detection_alone(model, "rknn")
     _write_cut_network(model, folder)
@@ -121,7 +121,7 @@ def write_imx500(
 ):
     """Writes `model.onnx`, `calibration.npy` and `compile.py`.
 
-    `compile.py` runs where Sony's converter and its quantizer are installed.
+    `compile.py` runs on a machine with Sony's converter and its quantizer.
     """
     require_detection_alone(model, "imx500")
     config = model.config
@@ -141,7 +141,7 @@ def write_imx500(
 
 
 def _calibration_pixels(model, calibration, limit):
-    """The images to calibrate with, letterboxed, uint8 `[n, H, W, 3]`."""
+    """Returns the calibration images, letterboxed, uint8 `[n, H, W, 3]`."""
     if calibration is None:
         raise InvalidValueError(
             "This chip computes in int8, which needs images of the kind the model "
@@ -157,7 +157,7 @@ def _calibration_pixels(model, calibration, limit):
 
 
 def _written(model, folder, path, target, compiler, settings):
-    """Writes `compile.py`, a script of this package with its settings, and the rest."""
+    """Writes `compile.py`, a script with the settings, and the files of a detector."""
     config, template = model.config, f"{target}_compile.py.txt"
     means = {"MEAN": list(config.mean_rgb), "STDDEV": list(config.stddev_rgb)}
     text = importlib.resources.files(__package__).joinpath(template).read_text("utf-8")
@@ -170,7 +170,7 @@ def _written(model, folder, path, target, compiler, settings):
     return Written(folder / MODEL_NAME, target, (note,), runtime)
 
 
-# --- The graph: without normalization, the compiler's; an output for each map.
+# --- The graph, without normalization, which the compiler adds; an output per map.
 
 
 def _write_cut_network(model, folder):
@@ -186,7 +186,7 @@ def _write_cut_network(model, folder):
 
 
 def _remove_normalization(graph):
-    """Lets `images` go past what subtracts the mean and divides by the deviation."""
+    """Removes the nodes that subtract the mean and divide by the standard deviation."""
     constants = {tensor.name for tensor in graph.initializer}
     name = "images"
     for wanted in (("Sub", "Add"), ("Mul", "Div")):
@@ -205,7 +205,7 @@ def _remove_normalization(graph):
 
 
 def _cut_levels(graph, levels):
-    """Makes outputs of the maps of the levels, `[1, channels, h, w]`."""
+    """Makes the maps of the levels, `[1, channels, h, w]`, the outputs of a graph."""
     made_by = {name: node for node in graph.node for name in node.output}
     shapes = _shapes(graph)
     names, outputs = {}, []
@@ -236,7 +236,7 @@ def _cut_levels(graph, levels):
 
 
 def _shapes(graph):
-    """The shapes of all values, by name."""
+    """Returns the shapes of all values, by name."""
     model = onnx.helper.make_model(
         graph, opset_imports=[onnx.helper.make_opsetid("", 17)]
     )
@@ -248,7 +248,7 @@ def _shapes(graph):
 
 
 def _remove_unused(graph):
-    """Removes nodes and constants on which no output depends."""
+    """Removes nodes and constants that no output depends on."""
     needed = {output.name for output in graph.output}
     kept = []
     for node in reversed(graph.node):
@@ -266,10 +266,10 @@ def _remove_unused(graph):
 
 
 def _hailo_settings(model, score_threshold, iou_threshold):
-    """`nms_config.json` as Hailo's model zoo has it for EfficientDet-Lite0.
+    """Returns `nms_config.json`, as in Hailo's model zoo for EfficientDet-Lite0.
 
-    The names of layers are those of outputs here; `compile.py` puts in the names that
-    the compiler gives them.
+    The names of layers are those of outputs. `compile.py` replaces them by the names
+    that the compiler gives to the layers.
     """
     config = model.config
     y, x, height, width = config.box_scales
@@ -293,7 +293,10 @@ def _hailo_settings(model, score_threshold, iou_threshold):
 
 
 def _decoders(model):
-    """The anchors of each level: sides as shares of the input, in the maps' order."""
+    """Returns the anchors of each level, with sides as fractions of the input.
+
+    They are in the order of the maps' channels.
+    """
     config = model.config
     size = np.float32(config.image_size)
     anchors, start, found = np.asarray(model.anchors, "float32"), 0, []
@@ -332,11 +335,11 @@ def _decoders(model):
     return found
 
 
-# --- The check: the maps in ONNX Runtime, put together to the raw outputs.
+# --- The check, which computes the maps in ONNX Runtime, and joins them to raw outputs.
 
 
 class LevelsCheck(Runtime):
-    """A cut file, with the normalization that is the compiler's, in float32."""
+    """Runs a cut file in float32, with the normalization that the compiler adds."""
 
     package = onnxruntime
 

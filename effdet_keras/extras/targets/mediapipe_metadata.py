@@ -3,7 +3,7 @@
 from effdet_keras._internal.optional_imports import flatbuffers
 from effdet_keras.export.litert import LABELS_NAME, output_names_of
 
-_MIN_PARSER_VERSION = "1.2.0"  # the first that knows groups of tensors
+_MIN_PARSER_VERSION = "1.2.0"  # the first version with groups of tensors
 
 
 class _Byte(int):
@@ -14,30 +14,30 @@ class _Int(int):
     """A field of four bytes."""
 
 
-# Tables of its schema, as dicts of slot to field.
-_LABELS = {0: LABELS_NAME, 2: _Byte(3)}  # of the type VALUE_LABELS
+# Tables of the schema of TFLite Metadata, as dicts from slot to field.
+_LABELS = {0: LABELS_NAME, 2: _Byte(3)}  # 3 is the type VALUE_LABELS
 _FEATURE = {0: _Byte(1), 1: {}}
 _COUNTED = {2: {0: _Int(2), 1: _Int(2)}}  # the second axis counts detections
 _DETECTION_FEATURE = {**_FEATURE, **_COUNTED}
-# The places of left, top, right and bottom in a box of the type BOUNDARIES.
+# The positions of left, top, right and bottom in a box of the type BOUNDARIES.
 _BOXES = {0: _Byte(3), 1: {0: [1, 0, 3, 2], 1: _Byte(1)}, **_COUNTED}
-_DETECTIONS = [  # by MediaPipe's names
+_DETECTIONS = [  # with MediaPipe's names
     {0: "location", 3: _BOXES},
     {0: "category", 3: _DETECTION_FEATURE, 6: [_LABELS]},
     {0: "score", 3: _DETECTION_FEATURE},
     {0: "number of detections", 3: _FEATURE},
 ]
-# Pixels 0-255 go in as they are: normalisation is a part of the network.
+# Pixels 0-255 are not changed, because normalization is part of the network.
 _IMAGE = {
     0: "image",
     3: {0: _Byte(2), 1: {0: _Byte(1)}},  # an image in RGB
-    4: [{0: _Byte(1), 1: {0: [0.0], 1: [1.0]}}],  # mean and deviation
-    5: {0: [255.0], 1: [0.0]},  # highest and lowest number
+    4: [{0: _Byte(1), 1: {0: [0.0], 1: [1.0]}}],  # mean and standard deviation
+    5: {0: [255.0], 1: [0.0]},  # highest and lowest value
 }
 
 
 def metadata_buffer(description):
-    """The metadata of a model, as the flatbuffer that goes into its file."""
+    """Returns the metadata of a model as a flatbuffer, for its file."""
     if description.outputs == "detections" and description.config.has_detection:
         outputs = list(_DETECTIONS)
         if description.config.has_segmentation:
@@ -59,7 +59,7 @@ def metadata_buffer(description):
 
 
 def _written(builder, value):
-    """Writes a string, a vector or a table, from its leaves on; returns its offset."""
+    """Writes a string, vector or table, its leaves first; returns its offset."""
     if isinstance(value, str):
         return builder.CreateString(value)
     if isinstance(value, list):

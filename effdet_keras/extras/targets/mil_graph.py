@@ -1,7 +1,7 @@
-"""An ONNX graph of `network_of_planes` as operations of MIL, Core ML's language.
+"""Converts an ONNX graph of `network_of_planes` to MIL, Core ML's language, and back.
 
-And back: `onnx_of_program` reads what a file has stored, so that it can be computed
-where there is no Core ML. Both know the operations that networks have, and no others.
+`onnx_of_program` converts a stored file back, so that it can be computed without Core
+ML. Both directions support only the operations that our networks have.
 """
 
 from __future__ import annotations
@@ -14,13 +14,13 @@ from effdet_keras._internal.optional_imports import mil, onnx
 from effdet_keras.errors import InvalidStateError
 from effdet_keras.export.onnx_network import constants_of, nodes_of, require_kind
 
-_LAST_AXES = [0, 0, 0, 0]  # what is not padded: images and channels
+_LAST_AXES = [0, 0, 0, 0]  # no padding of the batch axis and the channels
 
 
 def add_network(graph, images):
     """Adds a graph's operations to the MIL program that is being built.
 
-    `images` is the variable `[1, 3, H, W]`; returns a dict of the outputs.
+    `images` is the MIL variable `[1, 3, H, W]`. Returns a dict of the outputs by name.
     """
     values = {"images": images, **constants_of(graph)}
     for node, options in nodes_of(graph, _TO_MIL, "Core ML"):
@@ -29,7 +29,7 @@ def add_network(graph, images):
     return {output.name: values[output.name] for output in graph.output}
 
 
-# --- ONNX to MIL: a function of a node's attributes and inputs for each operation.
+# --- ONNX to MIL, with a function of a node's attributes and inputs for each operation.
 
 _require = functools.partial(require_kind, tool="Core ML")
 
@@ -49,7 +49,7 @@ def _convolution(options, x, kernel, bias=None):
 
 
 def _pads_of_sides(options):
-    """ONNX: top, left, bottom, right. MIL: top, bottom, left, right."""
+    """Converts ONNX's top, left, bottom, right to MIL's top, bottom, left, right."""
     top, left, bottom, right = options.get("pads", [0, 0, 0, 0])
     return [top, bottom, left, right]
 
@@ -155,11 +155,11 @@ _TO_MIL = {
 }
 
 
-# --- MIL to ONNX, for the check. Numbers of 16 bits are computed in 32.
+# --- MIL to ONNX, for the check, which computes 16-bit numbers in 32 bits.
 
 
 def onnx_of_program(program):
-    """A MIL program, as read from a file, as an `onnx.ModelProto`."""
+    """Converts a MIL program that was read from a file to an `onnx.ModelProto`."""
     function = program.functions["main"]
     (image,) = function.inputs.values()
     nodes, constants = [], {}
@@ -196,21 +196,21 @@ class _Writer:
         self.outputs = [value.name for value in operation.outputs]
 
     def value(self, name, otherwise=None):
-        """The NumPy value of a constant input."""
+        """Returns the NumPy value of a constant input, or `otherwise`."""
         given = self.inputs.get(name)
         return otherwise if given is None or given.val is None else given.val
 
     def numbers(self, name, otherwise=None):
-        """The same as a list of integers."""
+        """Returns a constant input as a list of integers."""
         given = self.value(name, otherwise)
         return None if given is None else [int(item) for item in np.ravel(given)]
 
     def name(self, name):
-        """An input's name in the ONNX graph; constants become float32 there."""
+        """Returns an input's name in the ONNX graph; float constants become float32."""
         return self.name_of(self.inputs[name])
 
     def name_of(self, variable):
-        """A variable's name in the ONNX graph."""
+        """Returns a variable's name in the ONNX graph."""
         if variable.val is not None and variable.name not in self.constants:
             value = np.asarray(variable.val)
             is_float = np.issubdtype(value.dtype, np.floating)
@@ -220,7 +220,7 @@ class _Writer:
         return variable.name
 
     def constant(self, suffix, value):
-        """The name of a constant that this operation brings."""
+        """Adds a constant of this operation; returns its name."""
         name = f"{self.outputs[0]}/{suffix}"
         self.constants[name] = np.asarray(value)
         return name
@@ -231,7 +231,7 @@ class _Writer:
 
 
 def _same(kind, *names, **options):
-    """An operation of the same inputs, in this order."""
+    """Returns a converter to one operation with these inputs, in this order."""
     return lambda o: o.node(kind, [o.name(name) for name in names], **options)
 
 
@@ -330,7 +330,7 @@ def _onnx_pad(o):
 
 
 def _onnx_reduced(kind):
-    """Mean and maximum over some axes; ONNX of opset 17 takes them as attribute."""
+    """Returns a converter for reductions, whose axes are an attribute in opset 17."""
 
     def write(o):
         keep = int(bool(o.value("keep_dims", False)))

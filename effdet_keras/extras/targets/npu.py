@@ -1,4 +1,4 @@
-"""NPUs of phones by LiteRT: a `.tflite` file that their compilers take as a whole."""
+"""NPUs of phones with LiteRT: a `.tflite` file that runs on them completely."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from effdet_keras.export.registry import FORMATS, NPU_VENDORS, Written
 from effdet_keras.extras.targets.detector import HEADER_NAME, write_detector
 from effdet_keras.extras.targets.tflite import MODEL_NAME, require_detection_alone
 
-_MAX_RANK = 4  # of tensors, in MediaTek's MDLA guidelines; the least of all
-_NUMBERS_OF_INT8 = {"INT8", "INT32"}  # 32 bits are of biases and shapes
+_MAX_RANK = 4  # of tensors, from MediaTek's MDLA guidelines; the lowest of all vendors
+_NUMBERS_OF_INT8 = {"INT8", "INT32"}  # 32 bits are for biases and shapes
 _NUMBERS_OF_FLOAT16 = {"FLOAT16", "FLOAT32", "INT32"}
 
-# The operations that each vendor's plugin of LiteRT gives to its compiler, by the names
-# of TFLite's schema (https://github.com/google-ai-edge/LiteRT, 2026-11-28):
+# The operations that each vendor's LiteRT plugin passes to its compiler, by their names
+# in TFLite's schema (https://github.com/google-ai-edge/LiteRT, 2026-11-28):
 # litert/vendors/qualcomm/compiler/qnn_compose_graph.cc,
 # litert/vendors/mediatek/compiler/MediaTek_Neuro_Compiler.md,
 # litert/vendors/samsung/compiler/create_model.cc.
@@ -52,8 +52,8 @@ _TAKEN = {
         TRANSPOSE TRANSPOSE_CONV
     """,
 }
-# And those that its plugin does not give to the compiler, where the others all go:
-# litert/vendors/google_tensor/compiler/compiler_plugin.cc.
+# The operations that the plugin does not pass to the compiler, while it passes all
+# others: litert/vendors/google_tensor/compiler/compiler_plugin.cc.
 _REFUSED = {
     "google-tensor": """
         ASSIGN_VARIABLE BIDIRECTIONAL_SEQUENCE_LSTM BROADCAST_ARGS BUCKETIZE CALL_ONCE
@@ -78,11 +78,12 @@ def write_litert_npu(
     calibration=None,
     calibration_images=CALIBRATION_IMAGES,
 ):
-    """Writes `model.tflite` with the maps of each level, and what decodes them.
+    """Writes `model.tflite` with the maps of each level, and files to decode them.
 
-    With `calibration`, or of a model that was trained with `quantize_aware`, all of its
-    numbers are int8, input and outputs too; else weights are float16. The file is
-    compared with the table of the `vendor`, by default with those of all.
+    With `calibration`, or for a model that was trained with `quantize_aware`, all
+    numbers are int8, also input and outputs. Otherwise weights are float16. The
+    operations are compared with the table of the `vendor`, by default with those of all
+    vendors.
     """
     require_detection_alone(model, "litert-npu")
     is_int8 = calibration is not None or model.quantization is not None
@@ -106,11 +107,16 @@ def write_litert_npu(
 
 
 def require_npu_network(network, vendors, *, is_int8):
-    """Raises unless compilers for NPUs take a network (`ModelT`) as a whole.
+    """Raises an error unless NPU compilers support a whole network (`ModelT`).
 
-    Every operation is in the table of each vendor, and every tensor has a fixed shape
-    of four axes at most, and the numbers of its precision. Returns the operations: a
-    `Counter` of their names.
+    Each vendor must support every operation. Every tensor must have a fixed shape of at
+    most four axes, and a dtype of the precision.
+
+    Returns:
+        `Counter` of the names of the operations.
+
+    Raises:
+        ValueError: If an operation or a tensor is not supported.
     """
     (graph,) = network.subgraphs
     operations = Counter(
@@ -140,7 +146,7 @@ def require_npu_network(network, vendors, *, is_int8):
 
 
 def _missing(operations, vendor):
-    """The operations that a vendor's compiler does not get, sorted."""
+    """Returns the operations that a vendor's compiler does not get, sorted."""
     if vendor in _REFUSED:
         return sorted(set(operations) & set(_REFUSED[vendor].split()))
     return sorted(set(operations) - set(_TAKEN[vendor].split()))

@@ -1,4 +1,4 @@
-"""Targets that serve a model: TF Serving, Triton, and browsers with onnxruntime-web."""
+"""Targets to serve a model: TF Serving, Triton, and browsers with onnxruntime-web."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ _RUNTIME = f"https://cdn.jsdelivr.net/npm/onnxruntime-web@{_RUNTIME_VERSION}/dis
 
 
 def write_tf_serving(model, folder, path, *, names="effdet"):
-    """Writes one version of a SavedModel that TF Serving loads.
+    """Writes one version of a SavedModel for TF Serving.
 
-    `path` is `MODEL/VERSION`, such as `models/pets/1`, with a whole number as its last
-    part: TF Serving watches `models/pets` and serves the highest version.
+    `path` is `MODEL/VERSION`, such as `models/pets/1`. Its last part must be a whole
+    number, because TF Serving watches `models/pets` and serves the highest version.
     """
     is_version = path.name.isascii() and path.name.isdigit()
     rule = f"`target='tf-serving'` needs a path with a version, such as '{path / '1'}'"
@@ -40,8 +40,8 @@ def write_tf_serving(model, folder, path, *, names="effdet"):
 def write_triton(model, folder, path, *, max_batch_size=8):
     """Writes one model of a Triton model repository.
 
-    `path` is `REPOSITORY/MODEL`: its last part is the model's name. It gets
-    `config.pbtxt`, `labels.txt` and version 1. Triton puts requests that come together
+    `path` is `REPOSITORY/MODEL`, whose last part is the model's name. The folder gets
+    `config.pbtxt`, `labels.txt` and version 1. Triton combines simultaneous requests
     into one batch.
     """
     (folder / "1").mkdir()
@@ -56,7 +56,7 @@ def write_triton(model, folder, path, *, max_batch_size=8):
 
 
 def _triton_configuration(name, model, max_batch_size):
-    """The text of `config.pbtxt`; shapes are without the batch, which is free."""
+    """Returns the text of `config.pbtxt`; shapes omit the variable batch axis."""
     images = ("images", "TYPE_FP32", (*model.config.image_size, 3))
     outputs = "".join(f"output [{triton_tensor(*o)}]\n" for o in _triton_outputs(model))
     return (
@@ -70,7 +70,7 @@ def _triton_configuration(name, model, max_batch_size):
 
 
 def _triton_outputs(model):
-    """Name, type and shape of each."""
+    """Returns name, type and shape of each output."""
     config, count = model.config, model.postprocess.max_detections
     found = []
     if config.has_detection:
@@ -90,7 +90,7 @@ def triton_tensor(name, kind, shape):
     lines = f'  name: "{name}"\n  data_type: {kind}\n'
     if shape:
         return f"{{\n{lines}  dims: [ {dims} ]\n}}"
-    # One number per image: Triton knows no empty `dims`, but an empty shape.
+    # One number per image: Triton does not allow empty `dims`, but an empty shape.
     return f"{{\n{lines}  dims: [ 1 ]\n  reshape: {{ shape: [ ] }}\n}}"
 
 
@@ -100,9 +100,9 @@ def triton_tensor(name, kind, shape):
 def write_browser(model, folder, path, *, runtime_address=None, score_threshold=0.3):
     """Writes `model.onnx` and `index.html`.
 
-    The page opens an image, letterboxes it, runs the model with onnxruntime-web, with
-    WebGPU or else in WebAssembly, and draws the boxes. Nothing is sent anywhere. Any
-    web server of files can serve the folder.
+    The page opens an image, letterboxes it, runs the model with onnxruntime-web, and
+    draws the boxes. It uses WebGPU if available, else WebAssembly. No data is sent
+    anywhere. Any web server for static files can serve the folder.
     """
     require_detection_alone(model, "browser")
     FORMATS["onnx"].write(model, folder / "model.onnx", batch_size=1)
@@ -116,7 +116,7 @@ def write_browser(model, folder, path, *, runtime_address=None, score_threshold=
         "names": labels_of(model),
         "threshold": score_threshold,
     }
-    # "<" could end the script that it stands in.
+    # "<" could end the script element that contains the text.
     text = json.dumps(settings).replace("<", "\\u003c")
     page = importlib.resources.files(__package__).joinpath("browser.html")
     html = page.read_text(encoding="utf-8").replace("/*SETTINGS*/", text)
@@ -126,9 +126,9 @@ def write_browser(model, folder, path, *, runtime_address=None, score_threshold=
 
 
 def _postprocess_nodes(path):
-    """The names of the nodes behind the network, which run where WebAssembly does.
+    """Returns the names of the nodes after the network, which run in WebAssembly.
 
-    On a GPU each of the hundred rounds of Soft-NMS waits for the one before: a small
+    On a GPU, each of the hundred steps of Soft-NMS waits for the previous one. A small
     model took 15 times as long.
     """
     nodes = all_nodes_of(onnx.load(path).graph)

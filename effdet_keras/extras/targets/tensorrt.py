@@ -1,4 +1,4 @@
-"""TensorRT: an ONNX file that ends in the plugin EfficientNMS_TRT, for its servers."""
+"""TensorRT: an ONNX file that ends in EfficientNMS_TRT, and configs for its servers."""
 
 from __future__ import annotations
 
@@ -32,8 +32,9 @@ _OUTPUTS = (
     "detection_scores",
     "detection_classes",
 )
-# What the plugin's own page says (plugin/efficientNMSPlugin/README.md of TensorRT): it
-# looks at so many pairs of box and class, and below this score it becomes slow.
+# Limits from the plugin's page (plugin/efficientNMSPlugin/README.md of TensorRT): the
+# number of pairs of box and class that it considers, and the score threshold below
+# which it is slow.
 _MAX_CANDIDATES, _LOWEST_SCORE = 4096, 0.01
 
 
@@ -49,7 +50,7 @@ def write_tensorrt(
 ):
     """Writes `model.onnx`, and the configurations of Triton and DeepStream.
 
-    `trtexec` makes an engine of it on the machine where it will run. `path` is
+    `trtexec` builds an engine from the file on the machine where it will run. `path` is
     `REPOSITORY/MODEL`, as for `target="triton"`.
     """
     require_detection_alone(model, "tensorrt")
@@ -77,7 +78,7 @@ def write_tensorrt(
     )
     _append_plugin(file, model, description)
     onnx.save(file, folder / MODEL_NAME)
-    (folder / "1").mkdir()  # the engine's place
+    (folder / "1").mkdir()  # the folder for the engine
     for name, text in _texts(path.name, description, max_batch_size).items():
         (folder / name).write_text(text, encoding="utf-8")
     shapes = [
@@ -92,7 +93,7 @@ def write_tensorrt(
     return Written(folder / MODEL_NAME, "tensorrt", (note,), runtime)
 
 
-# --- The graph: decoded boxes and logits into the plugin.
+# --- The graph, with decoded boxes and logits as inputs of the plugin.
 
 _GRAPH = "decoding (float[B, N, 4] box_deltas) => (float[B, N, 4] plugin_boxes)"
 _CORNERS = """
@@ -100,7 +101,7 @@ _CORNERS = """
   y_max, x_max = Split <axis: int = -1> (highs, ones)
   plugin_boxes = Concat <axis: int = -1> (x_min, y_min, x_max, y_max)
 """
-# Sides above e**8 anchors: no box of an image, and more than float16 can hold.
+# Larger sides than e**8 anchors do not occur in images, and float16 cannot hold them.
 _MAX_LOG_SIDE = 8.0
 
 
@@ -112,7 +113,7 @@ def _append_plugin(file, model, description):
     names = {value.name for value in [*tail.input, *tail.output]}
     constants = decoding_constants(model.anchors, model.config, _MAX_LOG_SIDE)
     constants["ones"] = np.int64([1, 1])
-    # So that no name is one of the network's.
+    # The prefix avoids names of the network.
     rename_values(tail, lambda name: name if name in names else f"decoding/{name}")
     graph.node.extend(tail.node)
     for name, value in constants.items():
@@ -156,7 +157,7 @@ def _append_plugin(file, model, description):
 
 
 def _texts(name, description, max_batch_size):
-    """The files beside the model, by name."""
+    """Returns the texts of the files next to the model, by name."""
     parser = importlib.resources.files(__package__).joinpath(_PARSER_NAME)
     return {
         "labels.txt": "\n".join(labels_of(description)) + "\n",
@@ -167,7 +168,7 @@ def _texts(name, description, max_batch_size):
 
 
 def _triton_configuration(name, description, max_batch_size):
-    """The text of `config.pbtxt`, for the engine."""
+    """Returns the text of `config.pbtxt`, for the engine."""
     count = description.postprocess.max_detections
     images = ("images", "TYPE_FP32", (3, *description.config.image_size))
     outputs = zip(
@@ -186,7 +187,7 @@ def _triton_configuration(name, description, max_batch_size):
 
 
 def _deepstream_configuration(description):
-    """The text of `config_infer.txt`, for the element nvinfer."""
+    """Returns the text of `config_infer.txt`, for the element nvinfer."""
     height, width = description.config.image_size
     return f"""\
 [property]
@@ -212,11 +213,11 @@ pre-cluster-threshold=0.3
 """
 
 
-# --- The check: what stands before the plugin, computed, and the plugin in NumPy.
+# --- The check, which computes the graph before the plugin, and the plugin in NumPy.
 
 
 class TensorRTCheck(Runtime):
-    """The file without its plugin in ONNX Runtime, and what the plugin's page says."""
+    """Runs a file in ONNX Runtime, and the plugin, as documented, in NumPy."""
 
     package = onnxruntime
 
@@ -248,7 +249,8 @@ class TensorRTCheck(Runtime):
             max_detections=options["max_output_boxes"],
             per_class=not options["class_agnostic"],
         )
-        # Boxes as anchors, of which nothing is moved: the rest is the plugin's.
+        # The boxes are passed as anchors with deltas of 0, which leaves them unchanged.
+        # The rest is what the plugin does.
         found = [
             postprocess(
                 {
@@ -264,7 +266,7 @@ class TensorRTCheck(Runtime):
 
 
 def _checked_plugin(plugin, graph):
-    """The plugin's parameters; raises unless they and the shapes are its page's."""
+    """Returns the plugin's parameters; raises an error if they or shapes are wrong."""
     options = {a.name: onnx.helper.get_attribute_value(a) for a in plugin.attribute}
     wanted = {"plugin_version": b"1", "background_class": -1, "box_coding": 0}
     wanted["score_activation"] = 1

@@ -12,14 +12,14 @@ from effdet_keras.export.runtime import labels_of
 MODEL_NAME, COMPILED_NAME = "model.tflite", "model_edgetpu.tflite"
 _COMPILER = "edgetpu_compiler"
 _ACTIVATIONS = ("relu", "relu6")
-# Lite4 has 15 million parameters: nothing of it would stay in the 8 MB of the chip.
+# Lite4 has 15 million parameters: none of them would stay in the 8 MB of the chip.
 _BACKBONES = tuple(f"efficientnet-lite{size}" for size in ("0", "1", "2", "3", "-tiny"))
 
 
 def write_mediapipe(model, folder, path, *, precision=None, **options):
     """Writes `model.tflite`, with labels and metadata inside.
 
-    Without a `precision` it is int8 where there is `calibration`, or the model was
+    Without a `precision`, the file is int8 if there is `calibration` or the model was
     trained with `quantize_aware`, else float16.
     """
     require_detection_alone(model, "mediapipe")
@@ -38,8 +38,8 @@ def write_mediapipe(model, folder, path, *, precision=None, **options):
 def write_coral(model, folder, path, **options):
     """Writes `model.tflite` in int8, `labels.txt`, and the compiled file.
 
-    `edgetpu_compiler` runs where it is installed, and leaves `model_edgetpu.tflite`
-    and its log. Otherwise a note says how to run it.
+    If `edgetpu_compiler` is installed, it writes `model_edgetpu.tflite` and its log.
+    Otherwise a note says how to run it.
     """
     require_edge_tpu_model(model, "coral")
     int8 = {"precision": "int8", "int8_scores": True}
@@ -51,7 +51,7 @@ def write_coral(model, folder, path, **options):
 
 
 def require_edge_tpu_model(model, target):
-    """Refuses what the Edge TPU cannot run."""
+    """Raises ValueError for a model that the Edge TPU cannot run."""
     require_detection_alone(model, target)
     config = model.config
     activations = (config.activation, config.backbone_activation or config.activation)
@@ -66,7 +66,7 @@ def require_edge_tpu_model(model, target):
 
 
 def compile_for_edge_tpu(folder, path):
-    """Compiles `model.tflite` of a folder where that can be done; returns notes."""
+    """Compiles `model.tflite` in a folder if the compiler is here; returns notes."""
     compiler = shutil.which(_COMPILER)
     if compiler is None:
         command = f"{_COMPILER} -s -o {path} {path / MODEL_NAME}"
@@ -90,21 +90,21 @@ def compile_for_edge_tpu(folder, path):
 def write_gpu(model, folder, path, **options):
     """Writes `model.tflite` in float16, for LiteRT's CompiledModel.
 
-    Its delegates for GPUs know no `TFLite_Detection_PostProcess`, and a file with it
-    is refused (https://github.com/google-ai-edge/LiteRT/issues/7936). Here boxes are
-    decoded, the best are chosen, and suppressed as the model does (Soft-NMS too), by
-    operations that LiteRT itself has.
+    LiteRT's GPU delegates do not support `TFLite_Detection_PostProcess`, and reject a
+    file with it (https://github.com/google-ai-edge/LiteRT/issues/7936). In this file,
+    builtin operations of LiteRT decode the boxes, select the best, and suppress them as
+    the model does, also with Soft-NMS.
     """
     ours = {"precision": "float16", "postprocess_ops": "builtin"}
     FORMATS["litert"].write(model, folder / MODEL_NAME, **ours, **options)
     return Written(folder / MODEL_NAME, "litert")
 
 
-# --- What several of them ask of a model.
+# --- A requirement of several targets.
 
 
 def require_detection_alone(model, target):
-    """Refuses a segmentation head, where a target knows the four outputs only."""
+    """Raises ValueError for a model with other heads, if a target only detects."""
     if model.config.has_segmentation or not model.config.has_detection:
         raise InvalidValueError(
             f"`target={target!r}` takes models that detect and nothing else. Received: "

@@ -1,20 +1,23 @@
-"""A `.tflite` file cut where its levels are put together: an output for each map."""
+"""Cuts a `.tflite` file before its levels are concatenated, with an output per map."""
 
 from __future__ import annotations
 
 from effdet_keras._internal.optional_imports import tflite_files, tflite_schema
 from effdet_keras.errors import InvalidStateError
 
-# What may stand between a map and the output that it is a part of.
+# Operations that may be between a map and the concatenation of the output.
 _WITHOUT_EFFECT = ("RESHAPE", "QUANTIZE", "DEQUANTIZE")
 
 
 def cut_levels(model, names):
-    """Makes outputs of the maps of the levels, `[B, h, w, channels]`.
+    """Makes the maps of the levels, `[B, h, w, channels]`, the outputs of a model.
 
     `model` is a `ModelT` of TFLite's schema whose outputs are concatenations over the
-    levels, from the lowest on. `names` are those of the maps, such as `box_deltas_3`,
-    in the order that the file's outputs shall have. Maps of int8 stay int8.
+    levels, from the lowest level up. `names` are those of the maps, such as
+    `box_deltas_3`, in the desired order of outputs. Maps of int8 remain int8.
+
+    Raises:
+        RuntimeError: If an output is not a concatenation of the levels.
     """
     graph, signature = model.subgraphs[0], model.signatureDefs[0]
     made_by = {tensor: op for op in graph.operators for tensor in op.outputs}
@@ -51,14 +54,14 @@ def cut_levels(model, names):
 
 
 def _remove_unused(graph, signature):
-    """Removes operators and tensors on which no output depends."""
+    """Removes operators and tensors that no output depends on."""
     needed, kept = {*graph.inputs, *graph.outputs}, []
     for operator in reversed(graph.operators):
         if needed & set(operator.outputs):
             needed |= {*operator.inputs, *operator.outputs}
             kept.append(operator)
     graph.operators = kept[::-1]
-    places = sorted(needed - {-1})  # -1 stands for an input that is left out
+    places = sorted(needed - {-1})  # -1 means an omitted input
     new = {-1: -1, **{old: place for place, old in enumerate(places)}}
     graph.tensors = [graph.tensors[old] for old in places]
     for owner in (graph, *graph.operators):

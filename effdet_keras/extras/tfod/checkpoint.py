@@ -38,11 +38,11 @@ _graph_pb2 = OptionalModule(
 _GRAPH_KEY = "_CHECKPOINTABLE_OBJECT_GRAPH"
 _VALUE = "/.ATTRIBUTES/VARIABLE_VALUE"
 _SLOT = "/.OPTIMIZER_SLOT/"
-_ROOTS = ("model", "_model")  # of a checkpoint, of a SavedModel
-_FEATURES = b"model/_feature_extractor/"  # in names of both
-_CLASSIFIER_ROOT = "feature_extractor"  # of a network trained on ImageNet, alone
+_ROOTS = ("model", "_model")  # the root of a checkpoint, and of a SavedModel
+_FEATURES = b"model/_feature_extractor/"  # is in names of both
+_CLASSIFIER_ROOT = "feature_extractor"  # the root of a classifier trained on ImageNet
 _CLASSIFIER = b"feature_extractor/layer_with_weights-"
-_BACKBONES = ("_efficientnet", "classification_backbone")  # which share their layers
+_BACKBONES = ("_efficientnet", "classification_backbone")  # two paths to equal layers
 _BIFPN = "_feature_extractor/_bifpn_stage/"
 
 _BACKBONE_START = "_feature_extractor/_efficientnet/"
@@ -71,16 +71,16 @@ TFOD = Scheme(  # the paths in the object graph
         "box_bn": f"{_NORMS}box_encodings{_BN_IN_TOWER}",
         "box_predict": "_box_predictor/_box_prediction_head/_box_encoder_layers/0",
     },
-    # There a node's weights are one array, with a row for each edge.
+    # In that API, the fusion weights of a node are one array, with a row per edge.
     {**LEAVES, "fusion": tuple(f"/bifpn_combine_weights/{i}" for i in range(3))},
     has_our_anchors=True,
     needed_fields=("box_scales",),
 )
 
-# A backbone alone means the same for all anchors and box codes.
+# The arrays of a backbone do not depend on anchors and box coding.
 _TFOD_CLASSIFIER = dataclasses.replace(TFOD, needed_fields=())
 
-# What holds for each EfficientDet of that API, whatever its `pipeline.config` says.
+# Config fields of every EfficientDet of that API, whatever its `pipeline.config` says.
 _SHARED_CONFIG = {"anchor_order": "aspect_first", "resize_method": "asymmetric"}
 
 _BATCH_NORM_LEAVES = ("gamma", "beta", "moving_mean", "moving_variance")
@@ -94,7 +94,7 @@ _LEAVES = (
 )
 _SHARED_TOWER = "/_base_tower_layers_for_heads/"
 
-# Where the arrays are in the object graph, a pattern for each step of the way.
+# The paths of the arrays in the object graph, with a pattern for each step.
 _INDEX = r"\d+"
 _LAYER = r"layer_with_weights-\d+"
 _PLACES = tuple(
@@ -112,7 +112,7 @@ _PLACES = tuple(
 )
 _PLACES_OF = {**dict.fromkeys(_ROOTS, _PLACES), _CLASSIFIER_ROOT: ([_LAYER],)}
 _CLASS_LAYER = re.compile(r"(.+/_class_predictor_layers)/\d+/(\w+)")
-# Convolutions that have a bias here, and there only with `force_use_bias`.
+# Convolutions that always have a bias here, but in that API only with `force_use_bias`.
 _BIASED = re.compile(
     r"(.+/node_input_blocks/.+/0|.+/node_post_combine_block/\d+/1|"
     r".+/_head_scope_conv_layers/\w+/\d+)/(?:pointwise_)?kernel"
@@ -125,16 +125,31 @@ _EDGE = re.compile(r"(?<=/bifpn_combine_weights)/\d+$")
 def read_tfod_checkpoint(
     prefix, averages=True, pipeline_config=None, own_pipeline_config=None
 ):
-    """Reads an EfficientDet that the API's exporter or its training wrote.
+    """Reads a checkpoint of an EfficientDet from the API's exporter or a training.
 
-    Or the EfficientNet of its classification zoo, with which its trainings begin.
+    It also reads an EfficientNet from the API's classification zoo, from which
+    trainings start.
+
+    Args:
+        prefix: prefix of the checkpoint.
+        averages: bool, whether to take moving averages if there are any.
+        pipeline_config: path of the `pipeline.config` of this checkpoint, or None.
+        own_pipeline_config: path of a `pipeline.config` to use if there is no
+            `pipeline_config` and none next to the checkpoint, or None.
+
+    Returns:
+        `WeightSource`.
+
+    Raises:
+        ValueError: If the checkpoint is damaged, incomplete or of another model, or the
+            `pipeline_config` does not belong to it.
     """
     tf.require("Reading checkpoints of the Object Detection API")
     prefix = os.fspath(prefix)
     is_classifier = _is_classifier(pathlib.Path(prefix))
     if is_classifier:
         _refuse_config_of_classifier(prefix, pipeline_config)
-        config_path = None  # one beside it is of the detector to train
+        config_path = None  # a config next to it is that of the detector to train
     else:
         beside = _config_beside(pathlib.Path(prefix))
         config_path = pipeline_config or beside or own_pipeline_config
@@ -170,7 +185,7 @@ def read_tfod_checkpoint(
 
 
 def _feature_blocks_of(arrays):
-    """The blocks that the API takes P3 to P5 from, by the number of all blocks."""
+    """Returns the blocks from which the API takes P3 to P5, by the number of blocks."""
     is_block = re.compile(rf"{_BACKBONE_START}.+/depthwise_kernel")
     num_blocks = sum(is_block.fullmatch(name) is not None for name in arrays)
     taps = {len(block_table(name)): taps for name, taps in TFOD_TAPS.items()}
@@ -178,10 +193,11 @@ def _feature_blocks_of(arrays):
 
 
 def _model_of_file(source, model, *, is_given):
-    """What a `pipeline.config` says of a file: no classes where the file has others.
+    """Returns the model of a `pipeline.config`; without label map if classes differ.
 
-    A `pipeline.config` that is not given for this file may be that of the next
-    training, which starts from it.
+    A `pipeline.config` that was not given for this file may be that of a later training
+    that starts from the file. If it was given, a different number of classes is an
+    error.
     """
     outputs, background = num_classes_of(source), int(model.has_background_class)
     if outputs in (None, model.num_classes + background):
@@ -216,7 +232,11 @@ def _refuse_config_of_classifier(prefix, pipeline_config):
 
 
 def freezing_of(reading):
-    """What `filter_variables` of that API freezes, by the names in checkpoints."""
+    """Returns `freeze` arguments for the variables that the API's config freezes.
+
+    Its expressions are matched with the names in checkpoints, as by `filter_variables`
+    of that API.
+    """
     if not (reading.frozen or reading.trained):
         return {}
     fields = reading.fields
@@ -234,7 +254,7 @@ def freezing_of(reading):
 
 
 def _matching_names(expressions, field, names):
-    """The arrays in whose name there is one of some expressions."""
+    """Returns the arrays whose name in that API contains one of the expressions."""
     found = set()
     for expression in expressions:
         try:
@@ -257,7 +277,7 @@ def _matching_names(expressions, field, names):
 
 
 def _expression(chosen, names):
-    """A short regular expression that matches these of the names, and no other."""
+    """Returns a short regular expression that matches only the `chosen` names."""
     parts = {}
     for name in sorted(chosen):
         steps = name.split("/")
@@ -270,7 +290,7 @@ def _expression(chosen, names):
 
 
 def is_tfod_checkpoint(prefix):
-    """Whether a checkpoint is of the Object Detection API, by names in its index."""
+    """Returns whether a checkpoint is of the Object Detection API, from its index."""
     names = _names_in_index(prefix)
     return _FEATURES in names or _CLASSIFIER in names
 
@@ -281,13 +301,13 @@ def _is_classifier(prefix):
 
 
 def _names_in_index(prefix):
-    """The bytes in which names are stored plainly, whole every few entries."""
+    """Returns the bytes of the index, in which some names are stored completely."""
     index = prefix.with_name(f"{prefix.name}.index")
     return index.read_bytes() if index.is_file() else b""
 
 
 def _config_beside(prefix):
-    """The `pipeline.config` of a folder that an exporter or a training wrote."""
+    """Returns the `pipeline.config` in a folder of an exporter or training, or None."""
     folders = [prefix.parent, prefix.parent.parent]
     if prefix.name == "variables":  # saved_model/variables/variables
         folders.append(prefix.parent.parent.parent)
@@ -300,7 +320,7 @@ def _where(prefix):
 
 
 def _keys_in_graph(reader, stored):
-    """Dict of path in the object graph to stored key, of all arrays of the network."""
+    """Returns a dict from paths in the object graph to stored keys, of all arrays."""
     if _GRAPH_KEY not in stored:
         return {}
     graph = _graph_pb2.TrackableObjectGraph()
@@ -310,7 +330,7 @@ def _keys_in_graph(reader, stored):
 
     def walk(node, place, path):
         if not place:
-            is_bn = _SHARED_TOWER in path  # whose convolutions have another place
+            is_bn = _SHARED_TOWER in path  # its convolutions are at another path too
             for leaf, child in children[node].items():
                 if leaf not in _LEAVES or (is_bn and leaf not in _BATCH_NORM_LEAVES):
                     continue
@@ -330,7 +350,7 @@ def _keys_in_graph(reader, stored):
 
 
 def _keys_by_name(stored):
-    """The same by the names of the keys alone."""
+    """Returns the dict of `_keys_in_graph` from the names of the keys only."""
     patterns = {
         root: [re.compile("/".join([*place, r"\w+"])) for place in places]
         for root, places in _PLACES_OF.items()
@@ -349,7 +369,7 @@ def _one_backbone(path):
 
 
 def _check_is_whole(prefix, keys):
-    """Raises unless the names include those of a BiFPN and a box predictor."""
+    """Raises an error unless there are names of a BiFPN and a box predictor."""
     if any(_BIFPN in name for name in keys) and any(
         name.startswith("_box_predictor/") for name in keys
     ):
@@ -368,7 +388,7 @@ def _check_is_whole(prefix, keys):
 
 
 def _averages(keys, stored):
-    """Dict of name to the key of its moving average."""
+    """Returns a dict from names to the keys of their moving averages."""
     by_variable = {
         key.partition(_SLOT)[0]: key
         for key in stored
@@ -381,7 +401,7 @@ def _averages(keys, stored):
 
 
 def _without_classifier(arrays):
-    """The arrays without ImageNet's classifier, the last three layers; its names."""
+    """Removes the last three layers of an ImageNet classifier; returns their names."""
     numbers = {n: int(m[1]) for n in arrays if (m := _LAYER_NUMBER.match(n))}
     dense = [n for n in numbers if n.endswith("/kernel") and arrays[n].ndim == 2]
     if not dense:
@@ -392,7 +412,7 @@ def _without_classifier(arrays):
 
 
 def _in_our_form(arrays, model):
-    """The arrays of our network: with biases, without a background class."""
+    """Adds missing biases to the arrays, and removes a background class."""
     result, notes = dict(arrays), []
     found = {m[1]: v for n, v in arrays.items() if (m := _BIASED.fullmatch(n))}
     zeros = {f"{n}/bias": np.zeros(v.shape[-1], "float32") for n, v in found.items()}
@@ -411,10 +431,10 @@ def _in_our_form(arrays, model):
 
 
 def _by_edge(arrays):
-    """The arrays with a scalar for each edge, of a node's one array."""
+    """Splits the fusion weights of each node into one scalar per edge."""
     result = {}
     for name, value in arrays.items():
-        name = _CLASS_LAYER.sub(r"\1/0/\2", name)  # 1 behind a dropout
+        name = _CLASS_LAYER.sub(r"\1/0/\2", name)  # the layer is 1 after a dropout
         if name.endswith(_COMBINE):
             scalars = enumerate(value.reshape(-1))
             result |= {f"{name}/{edge}": weight for edge, weight in scalars}
@@ -424,7 +444,7 @@ def _by_edge(arrays):
 
 
 def _with_model(source, model):
-    """What the `pipeline.config` says of it."""
+    """Adds the model of a `pipeline.config` to a source."""
     names, ids, notes = classes_of_label_map(model)
     return dataclasses.replace(
         source,
@@ -450,11 +470,15 @@ KIND = Kind(
 )
 
 
-# --- Class names of a model of the Object Detection API, from its label map.
+# --- Class names of an Object Detection API model, from its label map.
 
 
 def classes_of_label_map(model):
-    """Names and ids of a `PipelineModel`, by its label map, there or beside it."""
+    """Reads the class names and ids of a `PipelineModel` from its label map.
+
+    The label map is at its path, or next to the `pipeline.config`. Returns names, ids
+    and notes; names and ids are None if there is no label map.
+    """
     if not model.label_map:
         return None, None, ()
     named = pathlib.Path(model.label_map)

@@ -1,4 +1,4 @@
-"""The fields of a `pipeline.config`, each read as what it is there."""
+"""Reads the fields of a `pipeline.config` by type."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ _TRUE, _FALSE = ("true", "True", "t", "1"), ("false", "False", "f", "0")
 
 
 class Fields(Message):
-    """The fields of one message, read by type; and which of them were asked for.
+    """The fields of a message, which records the fields that were read.
 
-    A field of a message in a message has a name such as "optimizer.adam_optimizer".
+    A field of a nested message has a name such as "optimizer.adam_optimizer".
     """
 
     def __init__(self, path: str = "") -> None:
@@ -25,26 +25,26 @@ class Fields(Message):
 
     @property
     def names(self) -> list[str]:
-        """The fields that it has."""
+        """The names of the fields in the message."""
         return list(self.fields)
 
     @property
     def first(self) -> str:
-        """The first of them."""
+        """The name of the first field; "nothing" if there is none."""
         return next(iter(self.fields), "nothing")
 
     def has(self, name: str) -> bool:
-        """Whether a field is there."""
+        """Returns whether the message has a field."""
         return name in self.fields
 
     def message(self, name: str) -> Fields:
-        """The message in a field; an empty one where there is none."""
+        """Returns the message in a field; an empty message if it is absent."""
         first, _, rest = name.partition(".")
         found = (self.all(first, Fields) or [Fields(self.place_of(first))])[-1]
         return found.message(rest) if rest else found
 
     def get(self, name: str, default: Any, kind: type | None = None) -> Any:
-        """The last value of a field, of the type of its default, or of `kind`."""
+        """Returns the last value of a field, as the type of its default or `kind`."""
         inner, _, name = name.rpartition(".")
         if inner:
             return self.message(inner).get(name, default, kind)
@@ -54,11 +54,11 @@ class Fields(Message):
         )
 
     def all(self, name: str, kind: type) -> list[Any]:
-        """The values of a field that may be there several times."""
+        """Returns all values of a repeated field."""
         return [self._read(name, value, kind) for value in self._all(name)]
 
     def take_all(self) -> None:
-        """Asks for everything that is in it."""
+        """Marks all fields as read, including those of nested messages."""
         self._used |= set(self.fields)
         for values in self.fields.values():
             for value in values:
@@ -66,7 +66,7 @@ class Fields(Message):
                     value.take_all()
 
     def left(self) -> Iterator[tuple[str, str]]:
-        """Path and text of each value that nobody asked for."""
+        """Yields path and text of each value that was not read."""
         for name, values in self.fields.items():
             for value in values:
                 if isinstance(value, Fields):
@@ -107,7 +107,7 @@ def _number(text):
     return value
 
 
-# By type: what it is called, and how it is read.
+# For each type, its description in errors, and the function that reads it.
 _KINDS = {
     Fields: ("a message", lambda message: message),
     str: ("text", str),

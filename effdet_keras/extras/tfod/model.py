@@ -1,4 +1,4 @@
-"""A model and its training from a `pipeline.config` of the Object Detection API."""
+"""Makes a model from a `pipeline.config`, and compiles it for the same training."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from effdet_keras.weights.pretrained import load_source
 from effdet_keras.weights.read_weights import coco_classes, read_weights
 
 _REWRITER = "graph_rewriter"
-_NUM_CLASSES = "num_classes"  # which a run takes from its dataset, a model does not
+_NUM_CLASSES = "num_classes"  # a run takes it from its dataset, a model from the file
 
 
 def model_of_pipeline(
@@ -73,20 +73,20 @@ def model_of_pipeline(
         source = read_weights(
             weights, name, averages=averages, own_pipeline_config=path, verbose=verbose
         )
-        # Told once, of the file that was asked for.
+        # These notes are printed once, for the given `pipeline.config`.
         source = dataclasses.replace(source, notes=())
         load_source(
             model,
             source,
             skip_mismatch=skip_mismatch,
-            # The caller's own is most often a trained model, to detect with.
+            # Weights that the caller names are usually a trained model, to detect with.
             checkpoint_type=start["checkpoint_type"] if is_of_file else None,
             verbose=verbose,
         )
     if "quantize_aware" in read.fields:
         try:
             model.quantize_aware(**read.fields["quantize_aware"])
-        except InvalidStateError as error:  # on another backend than TensorFlow
+        except InvalidStateError as error:  # the backend is not TensorFlow
             if not ignore_unknown:
                 raise
             notes.append(f"{_REWRITER}: {error}")
@@ -98,8 +98,8 @@ def model_of_pipeline(
 
 
 def _compile_arguments(fields):
-    """Arguments of `EfficientDet.compile`, of fields of a run."""
-    # The rest is of `fit`, the data or the model.
+    """Returns the arguments of `EfficientDet.compile` among the fields of a run."""
+    # The other fields are for `fit`, the data or the model.
     names = ["recipe", *(field.name for field in dataclasses.fields(Recipe))]
     arguments = {name: fields[name] for name in names if name in fields}
     arguments["loss"] = DetectionLoss(**fields["loss"])

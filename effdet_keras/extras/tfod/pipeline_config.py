@@ -1,7 +1,7 @@
-"""A `pipeline.config` of the TF Object Detection API, as fields of a run.
+"""Reads a `pipeline.config` of the TF Object Detection API as fields of a run.
 
-docs/migrating_from_tfod.md has the table of its fields. Where a field is absent, its
-default there counts, not the one here.
+docs/migrating_from_tfod.md has a table of its fields. If a field is absent, the default
+of that API is used, not ours.
 """
 
 from __future__ import annotations
@@ -36,7 +36,12 @@ _UNKNOWN = "this field is not known here"
 
 @dataclasses.dataclass(frozen=True)
 class PipelineReading:
-    """What a `pipeline.config` means for a run; `unsupported` is part of `notes`."""
+    """The meaning of a `pipeline.config` for a run.
+
+    `fields` are those of a run, and `notes` are texts about differences. The notes in
+    `unsupported` are also in `notes`. `frozen` and `trained` are the expressions of
+    `freeze_variables` and `update_trainable_variables`.
+    """
 
     fields: dict[str, Any]
     notes: tuple[str, ...]
@@ -46,7 +51,15 @@ class PipelineReading:
 
 
 def read_pipeline_config(path: str | os.PathLike) -> PipelineReading:
-    """Reads the `pipeline.config` of an EfficientDet."""
+    """Reads the `pipeline.config` of an EfficientDet.
+
+    Args:
+        path: path of the file or of its folder, or an address.
+
+    Raises:
+        ValueError: If the file is not that of an EfficientDet, or a value is wrong.
+        FileNotFoundError: If there is no such file.
+    """
     path = _file_at(path)
     return _parsed(path, lambda config: _Reading(config).result())
 
@@ -54,14 +67,14 @@ def read_pipeline_config(path: str | os.PathLike) -> PipelineReading:
 def start_of(
     path: str | os.PathLike, reading: PipelineReading, given: Mapping[str, Any]
 ) -> dict[str, Any]:
-    """The fields of a file, with the weights to start from, and what to take of them.
+    """Returns the fields of a file, with the weights to start from and their type.
 
-    These are its `fine_tune_checkpoint` and its type, unless `given`, which counts more
-    than the file, has other `weights`.
+    These are its `fine_tune_checkpoint` and the type of that. `weights` in `given` take
+    precedence over the file.
 
     Raises:
-        FileNotFoundError: If the file names a checkpoint that is not there, and nobody
-            has named another.
+        FileNotFoundError: If the checkpoint that the file names does not exist, and
+            `given` does not have `weights`.
     """
     fields = reading.fields
     start = given.get("weights", fields["weights"])
@@ -80,7 +93,7 @@ def start_of(
 
 
 def _file_at(path):
-    """The file that a path or address means: itself, or the one in this folder."""
+    """Returns the file at a path or address, or `pipeline.config` in that folder."""
     if is_remote(path):
         path = path_of(path)
         return local_copy(path / CONFIG_NAME if path.is_dir() else path)
@@ -93,7 +106,7 @@ def _file_at(path):
 
 
 def _parsed(path, read):
-    """What `read` makes of the file's message; errors name the file."""
+    """Parses a file, and returns `read` of its message; errors name the file."""
     try:
         return read(parse(path.read_text(encoding="utf-8"), Fields))
     except InvalidValueError as error:
@@ -102,7 +115,10 @@ def _parsed(path, read):
 
 @dataclasses.dataclass(frozen=True)
 class PipelineModel:
-    """The model that a `pipeline.config` describes: `config` names its preset."""
+    """The model in a `pipeline.config`.
+
+    `config` are fields of `EfficientDetConfig`, and the preset as `name`.
+    """
 
     path: pathlib.Path
     config: dict[str, Any]
@@ -115,13 +131,13 @@ class PipelineModel:
 
 
 def read_pipeline_model(path: str | os.PathLike) -> PipelineModel:
-    """Reads what the `pipeline.config` of an EfficientDet says of its network."""
+    """Reads the network of a `pipeline.config`; see `read_pipeline_config`."""
     path = _file_at(path)
     return _parsed(path, lambda config: _Reading(config).model_alone(path))
 
 
 class _Reading:
-    """Turns the messages into fields; notes what has no place."""
+    """Converts the messages to fields, and notes what has no equivalent here."""
 
     def __init__(self, config: Fields) -> None:
         self.config = config
@@ -130,7 +146,7 @@ class _Reading:
         self.unsupported: list[str] = []
 
     def note(self, message, name, value, reason, *, is_done=False):
-        """Notes a field that is not done here; or, `is_done`, in another way."""
+        """Notes an unsupported field, or with `is_done` one that works differently."""
         self.notes.append(f"{message.place_of(name)}={value}: {reason}")
         if not is_done:
             self.unsupported.append(self.notes[-1])
@@ -179,7 +195,7 @@ class _Reading:
         )
 
     def classes(self):
-        """The label map, where it is on this machine."""
+        """Returns the path of the label map as `class_names`, if the file exists."""
         reader = self.config.message("train_input_reader")
         path = reader.get("label_map_path", "")
         if not path:
@@ -191,7 +207,7 @@ class _Reading:
         return {"class_names": path}
 
     def leftovers(self, places=None):
-        """Notes each field that nobody asked for; only those of `places`, if given."""
+        """Notes each field that was not read; only those of `places`, if given."""
         seen = set()
         others = {path: self.config.get(path, x) for path, x in _DEFAULTS.items()}
         for path, value in (*others.items(), *self.config.left()):
@@ -202,7 +218,7 @@ class _Reading:
             if is_as_here(value, same):
                 continue
             is_whole = place is None or path.endswith(place)
-            if not is_whole:  # something in a message, which is told once
+            if not is_whole:  # fields in a message, which is noted only once
                 path, value = path[: path.index(place) + len(place)], "{...}"
             if (path, value) not in seen:
                 seen.add((path, value))
@@ -210,7 +226,7 @@ class _Reading:
 
 
 def _ssd(config):
-    """The message of the model; refuses those of other kinds by name."""
+    """Returns the message of the model; other kinds of models are an error."""
     expected = (
         "Only those of an EfficientDet can be read: `model { ssd { ... } }` with a "
         "`feature_extractor` of the type `ssd_efficientnet-b0_bifpn_keras`, b0 to b7."
@@ -237,9 +253,9 @@ _PARTS = {
 }
 
 
-# --- The fields of a `pipeline.config` that have no place in a run, and why.
+# --- The fields of a `pipeline.config` that have no equivalent in a run, and why.
 
-# Here they make no difference: nothing is told.
+# These fields make no difference here and are not noted.
 _SILENT = """
     depth_multiplier min_depth pad_to_multiple use_explicit_padding
     feature_extractor.use_depthwise num_layers replace_preprocessor_with_placeholder
@@ -269,8 +285,9 @@ _SILENT = """
 """
 SILENT = _SILENT.split()
 
-# Field: why it has no place here; with the value, if any, with which it does what is
-# done here. These change no training and no detection,
+# In these tables, a line has a field and the reason why it has no equivalent here. With
+# the value after "=", if any, the field has the same effect as here and is not noted.
+# Fields of this table do not change training or detections.
 _NOTED = """
 num_classes: the classes are those of the dataset
 add_background_class=false: there is none; that of a checkpoint is left out
@@ -295,7 +312,7 @@ input_type=TF_EXAMPLE: the data is that which is given: DATA
 load_dense_pose=false: boxes only
 quantization.symmetric=false: kernels are symmetric, and the ranges of features are not
 """
-# these what a trained model detects,
+# Fields of this table change the detections of a trained model.
 _DETECTION_DEFAULTS = """
 resize_method=BILINEAR: always bilinear
 convert_to_grayscale=false: the network has three channels
@@ -314,7 +331,7 @@ max_classes_per_detection=1: see `pre_nms_top_k` of `postprocess`
 num_additional_channels=0: the network has three channels
 image_resizer: the image size is that of the model's preset
 """
-# and these the training.
+# Fields of this table change the training.
 _TRAINING_DEFAULTS = """
 class_prediction_bias_init=-4.6: always -4.595: a probability of 0.01
 use_dropout=false: see `survival_prob`
@@ -343,7 +360,7 @@ quantization.weight_bits=8: always 8
 quantization.activation_bits=8: always 8
 """
 
-# What is not done here where the field is absent: the default there.
+# Defaults of that API that differ from what is done here, so an absent field is noted.
 _DEFAULTS = {
     "model.ssd.add_background_class": "true",
     "model.ssd.post_processing.score_converter": "IDENTITY",
@@ -352,7 +369,7 @@ _DEFAULTS = {
 
 
 def _table(text):
-    """By field, the value with which it does what is done here, and the reason."""
+    """Parses a table to a dict: field to the equivalent value (or None) and reason."""
     rows = (row.partition(": ") for row in text.replace("\n  ", " ").split("\n") if row)
     fields = ((field.partition("="), reason) for field, _, reason in rows)
     return {name: (same or None, reason) for (name, _, same), reason in fields}
@@ -363,13 +380,13 @@ NO_PLACE = {**NOTED, **DETECTION_FIELDS, **_table(_TRAINING_DEFAULTS)}
 
 
 def place_of(path: str) -> str | None:
-    """The entry of `SILENT` or `NO_PLACE` that a field falls under, or None."""
+    """Returns the entry of `SILENT` or `NO_PLACE` for a field's path, or None."""
     found = [n for n in (*SILENT, *NO_PLACE) if f".{n}." in f".{path}."]
     return max(found, key=len, default=None)
 
 
 def is_as_here(value: str, same: str | None) -> bool:
-    """Whether a value is the one with which a field does what is done here."""
+    """Returns whether a value is the one with which a field has the effect of here."""
     if same is None:
         return False
     try:

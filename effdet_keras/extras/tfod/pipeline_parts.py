@@ -1,4 +1,4 @@
-"""The parts of a `pipeline.config`, model to augmentation, as fields of a run."""
+"""Converts the parts of a `pipeline.config`, such as the model, to fields of a run."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _ACTIVATIONS = {"SWISH": "swish", "RELU": "relu", "RELU_6": "relu6"}
 
 
 def model(ssd, note):
-    """The preset that is nearest, its image size, and what of it is to be otherwise."""
+    """Returns the nearest preset, the image size, and config fields that differ."""
     name, wanted, size = _model(ssd, note)
     others = _differing(EfficientDetConfig.from_name(name), wanted)
     return {"model": name, "image_size": size, "model_config": others}
@@ -30,14 +30,14 @@ def _differing(config, wanted):
 
 
 def model_config(ssd, note):
-    """The model as fields of `EfficientDetConfig`, all that the file says."""
+    """Returns all fields of `EfficientDetConfig` in the file, and the preset's name."""
     name, wanted, size = _model(ssd, note)
     sizes = {} if size is None else {"image_size": size}
     return {"name": name, **wanted, **sizes}
 
 
 def _model(ssd, note):
-    """The nearest preset, fields of `EfficientDetConfig`, and the image size."""
+    """Returns the nearest preset, fields of `EfficientDetConfig`, and image size."""
     backbone, wanted = _network(ssd, note)
     size = _image_size(ssd.message("image_resizer"), note)
     side = max(size) if isinstance(size, tuple) else size or 0
@@ -46,15 +46,15 @@ def _model(ssd, note):
         config = EfficientDetConfig.from_name(name)
         if config.backbone != f"efficientnet-{backbone}":
             continue
-        if config.backbone_padding == "same":  # not PyTorch effdet's
-            # D6 and D7 differ in their sizes alone.
+        if config.backbone_padding == "same":  # not a model of PyTorch effdet
+            # D6 and D7 differ only in their image sizes.
             distance = abs(max(config.image_size) - side)
             near[name] = distance, len(_differing(config, wanted))
     return min(near, key=near.get), wanted, size
 
 
 def _network(ssd, note):
-    """The name of the backbone, and fields of `EfficientDetConfig`."""
+    """Returns the name of the backbone, and fields of `EfficientDetConfig`."""
     extractor = ssd.message("feature_extractor")
     backbone = EXTRACTOR.fullmatch(extractor.get("type", ""))[1]
     bifpn = extractor.message("bifpn")
@@ -69,7 +69,7 @@ def _network(ssd, note):
         "batch_norm_unbiased": True,
         "frozen_batch_norm": ssd.get("freeze_batchnorm", False),
         "pad_rgb": _padding(ssd),
-        # There stochastic depth acts in all of them, B0 too.
+        # In that API, all backbones have stochastic depth, also B0.
         "backbone_survival_prob": 0.8,
         "backbone_taps": _feature_blocks(backbone, bifpn),
         "anchor_order": "aspect_first",
@@ -89,7 +89,10 @@ def _network(ssd, note):
 
 
 def _feature_blocks(backbone, bifpn):
-    """The blocks of the levels from `min_level` to 5; None for the last of each."""
+    """Returns the feature blocks of levels `min_level` to 5.
+
+    None means the last block of each level.
+    """
     taps, lowest = TFOD_TAPS[f"efficientnet-{backbone}"], bifpn.get("min_level", 3)
     if taps is None:
         return None
@@ -100,7 +103,7 @@ def _feature_blocks(backbone, bifpn):
 
 
 def box_scales(ssd):
-    """The scales of the box codes, for ty, tx, th, tw."""
+    """Returns the scales of the box coding, for ty, tx, th, tw."""
     coder = ssd.message("box_coder.faster_rcnn_box_coder")
     defaults = {"y": 10.0, "x": 10.0, "height": 5.0, "width": 5.0}
     return tuple(coder.get(f"{n}_scale", value) for n, value in defaults.items())
@@ -122,15 +125,15 @@ def _anchors(bifpn, ssd):
     }
 
 
-# Of BiFPN and heads: our field, and the name and the default of theirs.
+# Fields of BiFPN and heads: our name, and the API's name and default.
 _LAYER_FIELDS = {
     "activation": ("activation", "RELU"),
     "batch_norm_momentum": ("batch_norm.decay", 0.999),
     "batch_norm_epsilon": ("batch_norm.epsilon", 0.001),
     "sync_batch_norm": ("sync_batch_norm", False),
 }
-# What the backbone has there, whatever `conv_hyperparams` say: of these only the decay
-# and the synchronisation of batch norm reach it.
+# Values of the API's backbone, whatever `conv_hyperparams` say. Of those, only the
+# decay and the synchronization of batch norm apply to the backbone.
 _BACKBONE_FIELDS = {
     "activation": "swish",
     "batch_norm_momentum": 0.99,
@@ -139,7 +142,7 @@ _BACKBONE_FIELDS = {
 
 
 def _layers(extractor, head, note):
-    """What BiFPN and heads share here, and there each has for itself."""
+    """Returns fields that BiFPN and heads share here, but not in that API."""
     of_fpn, of_heads = (m.message("conv_hyperparams") for m in (extractor, head))
     values = {"activation": _chosen(of_fpn, "activation", "RELU", _ACTIVATIONS)}
     for name, (api_name, default) in _LAYER_FIELDS.items():
@@ -152,13 +155,13 @@ def _layers(extractor, head, note):
 
 
 def _is_near(value, other):
-    """Whether two are equal, numbers as float32, which they write."""
+    """Returns whether two values are equal; numbers up to the precision of float32."""
     is_number = isinstance(other, float)
     return math.isclose(value, other, rel_tol=1e-6) if is_number else value == other
 
 
 def _image_size(resizer, note):
-    """An int, `(height, width)`, or None for the preset's."""
+    """Returns the image size: an int, `(height, width)`, or None for the preset's."""
     if resizer.has("fixed_shape_resizer"):
         fixed = resizer.message("fixed_shape_resizer")
         height, width = fixed.get("height", 300), fixed.get("width", 300)
@@ -182,7 +185,7 @@ def _image_size(resizer, note):
 
 
 def _padding(ssd):
-    """The color beside an image; None, the default of both, is the mean."""
+    """Returns the padding color; None, the default in both, is the mean color."""
     resizer = ssd.message("image_resizer.keep_aspect_ratio_resizer")
     values = resizer.all("per_channel_pad_value", float)
     if not any(values):
@@ -193,7 +196,7 @@ def _padding(ssd):
 
 
 def _chosen(message, name, default, choices):
-    """What stands here for the value of a field."""
+    """Returns our equivalent of the value of a field."""
     value = message.get(name, default)
     check_choice(message.place_of(name), value, choices)
     return choices[value]
@@ -203,14 +206,14 @@ def _chosen(message, name, default, choices):
 
 
 def loss(ssd):
-    """Fields of `DetectionLoss`, of the message `model.ssd`.
+    """Returns fields of `DetectionLoss` from the message `model.ssd`.
 
-    Codes have the scales of the config here as well, `box_scales`.
+    Box codes have the same scales here, `box_scales`.
     """
     of_class = ssd.get("loss.classification_weight", 1.0)
     of_box = ssd.get("loss.localization_weight", 1.0)
     if not ssd.get("normalize_loc_loss_by_codesize", False):
-        of_box *= 4  # here it is always by the four numbers of a code
+        of_box *= 4  # here the loss is always divided by the four numbers of a code
     is_by_matches = ssd.get("normalize_loss_by_num_matches", True)
     return {
         "normalizer": "positives" if is_by_matches else "one",
@@ -222,7 +225,7 @@ def loss(ssd):
 def _class_loss(chosen, weight):
     focal = chosen.message("weighted_sigmoid_focal")
     gamma, alpha = focal.get("gamma", 2.0), focal.get("alpha", None, float)
-    if alpha is None:  # all anchors count alike: as with 0.5, but twice as much
+    if alpha is None:  # all anchors have equal weight: as with 0.5, but twice as much
         alpha, weight = 0.5, 2 * weight
     return {"alpha": alpha, "gamma": gamma, "class_loss_weight": weight}
 
@@ -237,7 +240,7 @@ def _box_loss(chosen, weight):
 
 
 def matching(ssd):
-    """Fields of `IoUMatching`, of the message `model.ssd`."""
+    """Returns fields of `IoUMatching` from the message `model.ssd`."""
     matcher = ssd.message("matcher.argmax_matcher")
     matched = matcher.get("matched_threshold", 0.5)
     unmatched = matcher.get("unmatched_threshold", 0.5)
@@ -251,7 +254,7 @@ def matching(ssd):
 
 
 def weight_decay(config):
-    """L2 of the whole config, by paths of variables; see `tfod_decay`."""
+    """Returns the L2 decay of a config, by paths of variables; see `tfod_decay`."""
     ssd = config.message("model.ssd")
     extractor = ssd.message("feature_extractor")
     of_fpn, of_heads = (
@@ -273,7 +276,7 @@ def _l2(regularizer):
 
 
 def postprocess(ssd, note):
-    """Fields of `Postprocess`, of the message `model.ssd`."""
+    """Returns fields of `Postprocess` from the message `model.ssd`."""
     nms = ssd.message("post_processing.batch_non_max_suppression")
     per_class = nms.get("max_detections_per_class", 100)
     total = nms.get("max_total_detections", 100)
@@ -287,13 +290,13 @@ def postprocess(ssd, note):
         "max_detections": total,
         "per_class": not is_agnostic,
         "max_detections_per_class": total if is_agnostic else per_class,
-        # All pairs of anchor and class; across classes, each anchor's best class.
+        # All pairs of anchor and class; if class-agnostic, the best class per anchor.
         "pre_nms_top_k": 0 if is_agnostic else None,
-        # The combined operation keeps those beside the image.
+        # The combined operation keeps boxes outside of the image.
         "drop_empty": not nms.get("use_combined_nms", False),
     }
     if sigma:
-        # exp(-iou**2 / (2 * sigma)) there, exp(-iou**2 / sigma) here.
+        # It is exp(-iou**2 / (2 * sigma)) in that API, and exp(-iou**2 / sigma) here.
         fields["sigma"] = 2 * sigma
         if threshold < 1:
             why = "Soft-NMS removes no box outright here"
@@ -314,7 +317,7 @@ _RATES = (
 
 
 def overall(config):
-    """Length, batch size, clipping, averages, and what to start from."""
+    """Returns number of steps, batch size, clipping, averages, and start weights."""
     train = config.message("train_config")
     bias = train.get("bias_grad_multiplier", 0.0)
     return {
@@ -331,7 +334,7 @@ def overall(config):
 
 
 def _summaries(train):
-    """The norms of gradients, as often as its trainers write summaries."""
+    """Returns how often to log gradient norms: as often as the API's summaries."""
     wants = train.get("summarize_gradients", False)
     return {"gradient_summary_every": _SUMMARY_STEPS} if wants else {}
 
@@ -342,7 +345,7 @@ def _average(optimizer):
 
 
 def _quantization(rewriter):
-    """Quantization-aware training; the delay's default is that of its message."""
+    """Returns `quantize_aware` with its delay, whose default is that of the API."""
     if not rewriter.has("quantization"):
         return {}
     delay = rewriter.get("quantization.delay", 500_000)
@@ -350,18 +353,18 @@ def _quantization(rewriter):
 
 
 def _start(train):
-    """The checkpoint, and what to take of it."""
+    """Returns the checkpoint to start from, and its type."""
     path = train.get("fine_tune_checkpoint", "")
     from_detection = train.get("from_detection_checkpoint", False)
     kind = train.get("fine_tune_checkpoint_type", "")
     if not path:
-        return {"weights": None}  # there, too, it starts from random weights
+        return {"weights": None}  # random weights, as in that API
     kind = kind or ("detection" if from_detection else "classification")
     return {"weights": path, "checkpoint_type": kind}
 
 
 def optimizer(train):
-    """Optimizer, schedule and learning rate."""
+    """Returns optimizer, schedule and learning rate."""
     message = train.message("optimizer")
     kind, inner = _one_of(message, _OPTIMIZERS)
     chosen: dict[str, Any]
@@ -377,7 +380,7 @@ def optimizer(train):
 
 
 def _one_of(message, names):
-    """The first of the fields that is there, and its message."""
+    """Returns the first of the fields that is present, and its message."""
     kind = next((name for name in names if message.has(name)), None)
     rule = f"`{message.path}` must have one of {', '.join(names)}"
     require(kind is not None, rule, fields=message.names)
@@ -433,7 +436,7 @@ def _manual_step(inner):
         rates.append(step.get("learning_rate", 0.002))
     warmup = {}
     if inner.get("warmup", False) and boundaries:
-        # There the rate rises from the first one to the second one.
+        # In that API, the rate rises from the first rate to the second one.
         warmup = {"warmup_steps": boundaries.pop(0), "warmup_init": rates.pop(0)}
     if not boundaries:
         schedule: dict[str, Any] = {"name": "constant", **warmup}
@@ -444,7 +447,7 @@ def _manual_step(inner):
 
 # --- The `data_augmentation_options` of a `pipeline.config`.
 
-# What is done in any case.
+# Steps that are always done here.
 _ALWAYS = (
     "normalize_image",
     "subtract_channel_mean",
@@ -456,7 +459,10 @@ _FLIP, _SQUARE = "random_horizontal_flip", "random_scale_crop_and_pad_to_square"
 
 
 def augmentation(train, note):
-    """All steps in order; flip and scale jitter, where last, as the fields of a run."""
+    """Returns all steps in order as `augment`.
+
+    A flip and a scale jitter at the end become separate fields of a run.
+    """
     fields: dict[str, Any] = {"flip_probability": 0.0, "scale_jitter": (1.0, 1.0)}
     entries: list[Any] = []
     for option in train.all("data_augmentation_options", Fields):
@@ -473,7 +479,7 @@ def augmentation(train, note):
 
 
 def _entries(option, kind, note):
-    """The entry of `augment` that one step becomes; none for what needs none."""
+    """Returns the entries of `augment` for a step; empty if it needs none."""
     step = option.message(kind)
     if kind == "autoaugment_image":
         return [{"name": f"auto_augment_{step.get('policy_name', 'v0')}"}]
@@ -486,7 +492,7 @@ def _entries(option, kind, note):
 
 
 def _parameters(step, defaults, is_operation=False):
-    """The fields of a step, each read as its default is; and of its operations."""
+    """Returns the fields of a step and of its operations, as types of the defaults."""
     parameters = {
         name: _parameter(step, name, default, is_operation)
         for name, default in defaults.items()
@@ -503,5 +509,5 @@ def _parameter(step, name, default, is_operation):
         return tuple(step.get(f"{name}_{channel}", 0.0) for channel in "rgb")
     if isinstance(default, tuple):
         return tuple(step.all(name, float)) or default
-    # The fields of an operation have no defaults there: they are 0.
+    # The fields of an operation have no defaults in that API, so they are 0.
     return step.get(name, type(default)() if is_operation else default)

@@ -1,7 +1,8 @@
-"""What the Object Detection API's preprocessing steps do to pixels.
+"""The preprocessing steps of the Object Detection API.
 
-Functions of a float32 image `[H, W, 3]` and a seed, or of an example and a seed. Their
-other arguments have the names and defaults of `preprocessor.proto`.
+They are functions of a float32 image `[H, W, 3]`, 0 to 255, and a seed; or of an
+example and a seed. Their other arguments have the names and defaults of
+`preprocessor.proto`.
 """
 
 from __future__ import annotations
@@ -18,13 +19,13 @@ from effdet_keras.augment.pixels import compressed, rectangle_mask
 from effdet_keras.augment.warps import crop
 from effdet_keras.errors import check_argument, check_choice, require
 
-# Name of a step: its function of an example, and its parameters with their defaults.
+# For each step by name, its function of an example, and its parameters with defaults.
 STEPS: dict[str, tuple[Any, dict[str, Any]]] = {}
 _PIXEL_STEPS = set()
 
 
 def _step(name=None, **more):
-    """Makes a function a step; `more` are defaults that its signature lacks."""
+    """Registers a function as a step; `more` are defaults not in its signature."""
 
     def registered(function):
         parameters = inspect.signature(function).parameters.values()
@@ -36,7 +37,7 @@ def _step(name=None, **more):
 
 
 def _pixel_step(change):
-    """Makes a function of pixels a step."""
+    """Registers a function of pixels as a step; the result is clipped to 0 to 255."""
 
     @functools.wraps(change)
     def on_pixels(example, seed, **parameters):
@@ -168,16 +169,16 @@ def random_patch_gaussian(
     return tf.where(is_noisy[..., None], image + 255.0 * noise, image)
 
 
-# --- What these steps do to pixels and boxes together.
+# --- Steps that change pixels and boxes together.
 
 
 def _whole(example):
-    """The window that is the whole image, float32 `[4]`."""
+    """Returns the window of the whole image, `yxyx` in pixels, float32 `[4]`."""
     return tf.stack([0.0, 0.0, *size_of(example["image"])])
 
 
 def _either(happens, change, example):
-    """`change()` or the example as it is."""
+    """Returns `change()` if it `happens`, else the unchanged example."""
     keys = ("image", "boxes", "labels")
 
     def arrays(one):
@@ -201,7 +202,7 @@ def transposed(example):
 
 
 def _turning_step(name, *changes):
-    """Makes changes of an example, one after the other, a step with a probability."""
+    """Registers a sequence of changes as a step, applied with a probability."""
 
     @_step(name)
     def turned(example, seed, probability=0.5):
@@ -225,7 +226,7 @@ def random_jitter_boxes(example, seed, ratio=0.05):
 
 
 def _resized(example, sides, align_corners=False):
-    """An example with other sides, float32 `[2]` of whole numbers."""
+    """Resizes an example to sides `[2]`, float32 with whole numbers."""
     sides = tf.maximum(sides, 1.0)
     factor = tf.tile(sides / tf.stack(size_of(example["image"])), [2])
     image = tf.raw_ops.ResizeBilinear(
@@ -237,7 +238,7 @@ def _resized(example, sides, align_corners=False):
 
 
 def _seen_through(example, window, color=(0.0, 0.0, 0.0)):
-    """What a window shows, which may reach beyond the image: there it has a color."""
+    """Crops an example to a window; the part outside of the image gets a color."""
     whole = tf.tile(_whole(example)[2:], [2])
     inside = tf.clip_by_value(window, 0.0, whole)
     shown = crop(example, inside, 0.0)
@@ -275,13 +276,13 @@ def random_downscale_to_target_pixels(
 def random_square_crop_by_scale(
     example, seed, max_border=128, scale_min=0.6, scale_max=1.3, num_scales=8
 ):
-    """A square around a point that is not in the border, beyond the image black."""
+    """Crops a square around a point outside of the border; pads it with black."""
     units = random_ops.uniform(seed, [3])
     size = _whole(example)[2:]
     step = tf.cast(random_ops.integer(units[0], num_scales), tf.float32)
     scale = random_ops.between(step / max(num_scales - 1, 1), scale_min, scale_max)
     side = tf.maximum(tf.floor(scale * tf.reduce_max(size)), 1.0)
-    # Halved until a border leaves a middle.
+    # The border is halved until the image has an area inside of it.
     halvings = tf.math.ceil(tf.math.log(2.0 * max_border / size) / math.log(2.0))
     border = tf.floor(max_border / tf.clip_by_value(2.0**halvings, 1.0, max_border))
     center = border + tf.floor(units[1:] * tf.maximum(size - 2.0 * border + 1.0, 1.0))
@@ -302,7 +303,7 @@ def random_self_concat_image(
 
 
 def _twice(example, axis):
-    """An image beside itself."""
+    """Concatenates an image with itself along an axis."""
     shift = tf.tile(_whole(example)[2:] * tf.one_hot(axis, 2), [2])
     return {
         "image": tf.concat([example["image"]] * 2, axis=axis),
@@ -336,7 +337,7 @@ def random_pad_image(
 ):
     size = _whole(example)[2:]
     most = tf.constant([max_image_height, max_image_width], tf.float32)
-    most = tf.where(most > 0.0, most, 2.0 * size)  # 0 is none
+    most = tf.where(most > 0.0, most, 2.0 * size)  # 0 means no maximum
     least = [float(min_image_height), float(min_image_width)]
     return _padded(example, seed, least, most, pad_color or _mean_color(example))
 
@@ -355,7 +356,7 @@ def _mean_color(example):
 
 
 def _padded(example, seed, least, most, color):
-    """Padded to random sides from the lowest up to, but without, the highest."""
+    """Pads an example to random sides, from `least` up to but without `most`."""
     size = _whole(example)[2:]
     least, most = tf.maximum(least, size), tf.maximum(most, size)
     units = random_ops.uniform(seed, [2, 2])
@@ -374,7 +375,7 @@ def random_crop_to_aspect_ratio(example, seed, aspect_ratio=1.0, overlap_thresh=
 
 
 def _sides_of_ratio(size, aspect_ratio):
-    """The height that goes with a width, and the width that goes with a height."""
+    """Returns the height for the given width, and the width for the given height."""
     return tf.stack([size[1] / aspect_ratio, size[0] * aspect_ratio])
 
 
@@ -391,7 +392,7 @@ _CROP = {
 _RATIOS = {"min_padded_size_ratio": (1.0, 1.0), "max_padded_size_ratio": (2.0, 2.0)}
 _PAD = {**_RATIOS, "pad_color": ()}
 _SSD = {**_CROP, "min_aspect_ratio": 0.5, "max_aspect_ratio": 2.0, "random_coef": 0.15}
-# Of a box, what SSD's crops show at least: one crop for each.
+# The smallest shares of a box that SSD's crops must show, one crop for each.
 _SHARES = (0.0, 0.1, 0.3, 0.5, 0.7, 0.9, 1.0)
 _SSD_OPERATIONS = tuple(
     {**_SSD, "min_object_covered": x, "overlap_thresh": x} for x in _SHARES
@@ -408,7 +409,7 @@ def random_crop_image(example, seed, **operation):
 
 @_step(operations=_SSD_OPERATIONS)
 def ssd_random_crop(example, seed, operations):
-    """One of several crops, as likely as each other."""
+    """Applies one of several crops, all with equal probability."""
     return _chosen_crop(example, seed, operations)[0]
 
 
@@ -427,7 +428,7 @@ def random_crop_pad_image(example, seed, **operation):
 
 @_step(operations=tuple({**operation, **_PAD} for operation in _SSD_OPERATIONS[1:]))
 def ssd_random_crop_pad(example, seed, operations):
-    """One of several crops, padded to sides relative to those of the whole image."""
+    """Applies one of several crops, and pads to sides relative to the whole image."""
     of_crop, of_pad = random_ops.split(seed, 2)
     cropped, which = _chosen_crop(example, of_crop, operations)
     size, mean = _whole(example)[2:], _mean_color(cropped)
@@ -442,7 +443,10 @@ def ssd_random_crop_pad(example, seed, operations):
 def ssd_random_crop_pad_fixed_aspect_ratio(
     example, seed, operations, aspect_ratio=1.0, **ratios
 ):
-    """Padded at the lower right, as little or as much as the ratios allow."""
+    """Applies a crop, and pads it at the lower right to the aspect ratio.
+
+    The amount of padding is random, within the ratios.
+    """
     of_crop, of_pad = random_ops.split(seed, 2)
     cropped = ssd_random_crop(example, of_crop, operations)
     size = _whole(cropped)[2:]
@@ -458,7 +462,7 @@ def ssd_random_crop_pad_fixed_aspect_ratio(
 
 
 def _chosen_crop(example, seed, operations):
-    """The cropped example, and which of the crops it is."""
+    """Returns the cropped example, and the index of the crop."""
     of_choice, of_window = random_ops.split(seed, 2)
     choice, coin = tf.unstack(random_ops.uniform(of_choice, [2]))
     which = random_ops.integer(choice, len(operations))
@@ -471,7 +475,7 @@ def _chosen_crop(example, seed, operations):
 
 
 def _window(example, seed, operation):
-    """A random window that covers a box as far as an operation asks; or the whole."""
+    """Returns a random window that covers a box as required, or the whole image."""
     image, whole = example["image"], _whole(example)
     boxes = tf.clip_by_value(example["boxes"] / tf.tile(whole[2:], [2]), 0.0, 1.0)
     begin, size, _ = tf.image.stateless_sample_distorted_bounding_box(
@@ -490,19 +494,19 @@ def _window(example, seed, operation):
     return tf.cast(tf.concat([begin[:2], begin[:2] + size[:2]], 0), tf.float32)
 
 
-# --- The preprocessing steps of the TensorFlow Object Detection API, by its names.
+# --- The augmentation class for these steps.
 
 
 class PreprocessingStep(Augmentation):
     """One of the Object Detection API's `data_augmentation_options`.
 
     Args:
-        step: string, its name there, such as "random_vertical_flip".
-        **parameters: its fields there. One that is absent has the default that it has
-            there.
+        step: string, its name in that API, such as "random_vertical_flip".
+        **parameters: its fields in that API. An absent field has the API's default.
 
     Raises:
-        ValueError: If there is no such step or field.
+        ValueError: If there is no such step or field, or `probability` is not between 0
+            and 1.
 
     Example:
         >>> import numpy as np
@@ -535,7 +539,7 @@ class PreprocessingStep(Augmentation):
 
 
 def _checked(step, defaults, given):
-    """All parameters of a step, of the types of its defaults."""
+    """Returns all parameters of a step, cast to the types of their defaults."""
     unknown = [name for name in given if name not in defaults]
     rule = f"`{step}` has only the fields {', '.join(defaults)}"
     require(not unknown, rule, fields=unknown)

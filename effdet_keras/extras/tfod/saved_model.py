@@ -1,4 +1,4 @@
-"""A SavedModel as the Object Detection API's exporter writes it: inputs and outputs."""
+"""Inputs and outputs of a SavedModel as the Object Detection API exports it."""
 
 from __future__ import annotations
 
@@ -18,16 +18,17 @@ INPUTS = (
 
 
 def decode_as_stored(data):
-    """Decodes as that exporter: nothing is turned upright."""
+    """Decodes an image as that exporter does, ignoring the EXIF orientation."""
     pixels = tf.io.decode_image(data, channels=3, expand_animations=False)
     return tf.ensure_shape(pixels, [None, None, 3])
 
 
 def outputs_of(model):
-    """A function that makes the eight outputs, all in float32, of a `Serving`.
+    """Returns a function from a `Serving` and its inputs to the eight outputs.
 
-    Boxes are fractions of the image, but for `raw_detection_boxes`: fractions of the
-    input, with its padding, not clipped. Classes are ids of the label map.
+    All outputs are float32. Boxes are fractions of the image, except for
+    `raw_detection_boxes`: these are fractions of the input with its padding, and not
+    clipped. Classes are ids of the label map.
     """
     config, postprocess = model.config, model.postprocess
     if config.has_segmentation:
@@ -35,7 +36,7 @@ def outputs_of(model):
             "The Object Detection API has no output for classes of pixels. Received: "
             "names='tfod' for a model with a segmentation head. Leave `names` out."
         )
-    # Unused places have label -1; there, as in that API, the first id stands.
+    # Unused rows have label -1. As in that API, they get the first id.
     ids = category_ids_or_default(model.category_ids, model.num_classes)
     ids = np.array([*ids, ids[0]])
 

@@ -1,4 +1,4 @@
-"""The `pipeline.config` of a model, for programs of the TF Object Detection API."""
+"""Writes the `pipeline.config` of a model, for the TF Object Detection API."""
 
 from __future__ import annotations
 
@@ -35,20 +35,20 @@ _ACTIVATIONS = {
 }
 _FUSION = {"fastattn": "fast_attention", "sum": "sum"}
 _IOU_LOSSES = {"iou": "weighted_iou", "giou": "weighted_giou"}
-_RATE = 0.08  # of its published configs
+_RATE = 0.08  # learning rate of the API's published configs
 _ANY_DATA = {"input_path": "PATH_TO_BE_CONFIGURED"}  # as in its published configs
 
 
 def write_pipeline_config(model: Any, folder: str | os.PathLike) -> None:
     """Writes `pipeline.config`, and the label map that it names, into a folder.
 
-    The API has no field for some of what a model can have: where the file means
-    something else than the model, comments at its top say so. What a model is not
-    compiled for, and the API's configs say of training, is as in those it published.
+    The API lacks fields for some options of a model. Comments at the top of the file
+    list what differs between file and model. If the model is not compiled, the training
+    options are those of the API's published configs.
 
     Args:
         model: `EfficientDet`.
-        folder: path of a folder that is there.
+        folder: path of an existing folder.
     """
     folder = pathlib.Path(folder)
     ids = category_ids_or_default(model.category_ids, model.num_classes)
@@ -65,7 +65,7 @@ def write_pipeline_config(model: Any, folder: str | os.PathLike) -> None:
 
 
 def _pipeline(model, recipe):
-    """The fields of the whole config."""
+    """Returns the fields of the whole config."""
     reader = {"label_map_path": LABEL_MAP_NAME, "tf_record_input_reader": _ANY_DATA}
     return {
         "model": {"ssd": _ssd(model, recipe)},
@@ -77,7 +77,7 @@ def _pipeline(model, recipe):
 
 
 def _ssd(model, recipe):
-    """The fields of the message `model.ssd`."""
+    """Returns the fields of the message `model.ssd`."""
     config = model.config
     of_fpn, of_heads = _l2_weights(recipe)
     levels = {"min_level": config.min_level, "max_level": config.max_level}
@@ -140,7 +140,10 @@ def _ssd(model, recipe):
 
 
 def _resizer(config):
-    """Images are scaled to fit a square; of other shapes there is no such resizer."""
+    """Returns the resizer, which keeps the aspect ratio if the input is square.
+
+    The API has no such resizer for other shapes.
+    """
     height, width = config.image_size
     if height != width:
         return {"fixed_shape_resizer": {"height": height, "width": width}}
@@ -149,7 +152,7 @@ def _resizer(config):
         "max_dimension": width,
         "pad_to_max_dimension": True,
     }
-    if config.pad_rgb is not None:  # there, in normalised units
+    if config.pad_rgb is not None:  # the API has normalized values
         rgb = np.subtract(config.pad_rgb, config.mean_rgb) / config.stddev_rgb
         keeps["per_channel_pad_value"] = rgb.tolist()
     return {"keep_aspect_ratio_resizer": keeps}
@@ -170,7 +173,7 @@ def _conv_hyperparams(config, l2_weight, initializer):
 
 
 def _l2_weights(recipe):
-    """The L2 of BiFPN and of heads, as `tfod_decay` has it."""
+    """Returns the L2 weights of BiFPN and of heads, in the order of `tfod_decay`."""
     decay = recipe.l2_decay
     if isinstance(decay, dict):
         known = tfod_decay()
@@ -181,7 +184,7 @@ def _l2_weights(recipe):
 
 
 def _ratio(value):
-    """An aspect ratio as one number, of one or of a pair of width and height."""
+    """Converts an aspect ratio, a number or a pair `(width, height)`, to a number."""
     return float(np.divide(*value)) if isinstance(value, tuple) else float(value)
 
 
@@ -202,13 +205,13 @@ def _suppression(postprocess):
     total = postprocess.max_detections
     fields = {
         "score_threshold": max(postprocess.lowest_score, 0.0),
-        # There Soft-NMS also removes boxes outright that overlap more.
+        # In that API, Soft-NMS also removes boxes whose IoU is above this threshold.
         "iou_threshold": 1.0 if is_soft else postprocess.iou_threshold,
         "max_detections_per_class": postprocess.max_detections_per_class or total,
         "max_total_detections": total,
         "use_class_agnostic_nms": not postprocess.per_class,
     }
-    if is_soft:  # exp(-iou**2 / (2 * sigma)) there, exp(-iou**2 / sigma) here
+    if is_soft:  # the API has exp(-iou**2 / (2 * sigma)), and here it is / sigma
         fields["soft_nms_sigma"] = postprocess.sigma / 2
     elif not postprocess.drop_empty:
         fields["use_combined_nms"] = True
@@ -216,7 +219,7 @@ def _suppression(postprocess):
 
 
 def _losses(loss):
-    """The fields of `model.ssd` that say how the losses are computed."""
+    """Returns the fields of `model.ssd` for the losses."""
     kind = {"weighted_smooth_l1": {"delta": loss.delta}}
     box_weight = loss.box_loss_weight
     if loss.iou_loss_type is not None:
@@ -240,7 +243,7 @@ def _losses(loss):
 
 
 def _train_config(recipe):
-    """The fields of `train_config`: optimizer, schedule, clipping, averages."""
+    """Returns the fields of `train_config`: optimizer, schedule, clipping, averages."""
     schedule = _schedule(recipe)
     rate = _RATES[schedule["name"]](recipe.learning_rate or _RATE, schedule)
     optimizer = {
@@ -261,7 +264,7 @@ def _train_config(recipe):
 
 
 def _optimizer(optimizer, learning_rate):
-    """The optimizer's message; SGD with momentum for those that are not there."""
+    """Returns the optimizer's message; SGD with momentum if the API lacks it."""
     fields = {"name": optimizer} if isinstance(optimizer, str) else optimizer
     fields = fields if isinstance(fields, dict) else {}
     rate = {"learning_rate": learning_rate}
@@ -277,7 +280,7 @@ def _optimizer(optimizer, learning_rate):
 
 
 def _schedule(recipe):
-    """The schedule as a dict; the published one where the API has none like it."""
+    """Returns the schedule as a dict; the published one if the API lacks it."""
     schedule = recipe.schedule
     schedule = {"name": schedule} if isinstance(schedule, str) else schedule
     if not isinstance(schedule, dict):
@@ -317,7 +320,7 @@ def _constant(rate, schedule):
 
 
 def _manual_step(_, schedule):
-    """Rates by step; a rise to the first of them is one more step there."""
+    """Returns learning rates by step; in the API a warm-up is an additional step."""
     boundaries, rates = list(schedule["boundaries"]), list(schedule["rates"])
     rises = bool(schedule.get("warmup_steps"))
     if rises:
@@ -341,13 +344,13 @@ _RATES = {
 }
 
 
-# --- What of the model the file cannot say.
+# --- Differences between the model and the file.
 
 
 def _differences(model, recipe, path):
-    """Lines that say where the file means something else than the model.
+    """Returns lines about differences between the file and the model.
 
-    The file is read again, and what it means is compared with what the model has.
+    The file is read again, and the result is compared with the model.
     """
     kind = f"ssd_{model.config.backbone}_bifpn_keras"
     if not EXTRACTOR.fullmatch(kind):
@@ -384,7 +387,7 @@ def _differences(model, recipe, path):
 
 
 def _activations(config):
-    """Field to the activation that it means, by the API's name where it has one."""
+    """Returns a dict from field to activation, with the API's name if it has one."""
     names = {
         "activation": config.activation,
         "backbone_activation": config.backbone_activation or config.activation,
@@ -393,7 +396,7 @@ def _activations(config):
 
 
 def _explicit(postprocess):
-    """The same postprocess, with a value in the place of every None that has one."""
+    """Returns the same postprocess, with values instead of None where possible."""
     nms = _suppression(postprocess)
     return dataclasses.replace(
         postprocess,
@@ -404,7 +407,7 @@ def _explicit(postprocess):
 
 
 def _differing(here, there):
-    """The fields of a dataclass that another one of its class has otherwise."""
+    """Returns texts about the fields in which two dataclass instances differ."""
     if type(here) is not type(there):
         return [f"{type(there).__name__}: {here}"]
     return [
@@ -416,7 +419,7 @@ def _differing(here, there):
 
 
 def _is_same(one, other):
-    """Whether two values are equal, numbers up to rounding."""
+    """Returns whether two values are equal; numbers up to rounding."""
     if isinstance(one, dict) and isinstance(other, dict):
         same_keys = one.keys() == other.keys()
         return same_keys and all(_is_same(one[key], other[key]) for key in one)
