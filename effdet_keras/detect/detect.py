@@ -77,8 +77,9 @@ def detect(
         `Detections` for a single image, else a list of `Detections`.
 
     Raises:
-        ValueError, TypeError: If an argument or an image is wrong, or the model has no
-            thresholds or temperature that are asked for.
+        ValueError, TypeError: If an argument or an image is wrong.
+        RuntimeError: If the model does not have the thresholds of "best", or the
+            temperature of `calibrated`.
     """
     rule = ScoreRule(detector, score_threshold, calibrated, classes)
     check_batch_size(batch_size)

@@ -91,7 +91,8 @@ def write_archive(model, path, info=None):
         info: dict of further metadata, or None. It overrides the usual metadata.
 
     Raises:
-        ValueError: If the path is wrong, or a weight is not finite.
+        ValueError: If the path does not end in ".keras", or is not on this machine.
+        NonFiniteLossError: If a weight is NaN or infinite.
     """
     path = local_path(path, "The path of an archive")
     rule = "The path of an archive must end in '.keras'"

@@ -1,4 +1,4 @@
-"""Makes a model from a `pipeline.config`, and compiles it for the same training."""
+"""Makes and compiles a model from a `pipeline.config` of the Object Detection API."""
 
 from __future__ import annotations
 
