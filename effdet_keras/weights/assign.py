@@ -124,13 +124,18 @@ def _leave_other_classes(plan, model, source):
 
     The outputs of classes that file and model share by name are loaded nevertheless.
     """
-    layer = [a.name for a in network_arrays(model.config) if a.part == "class_predict"]
+    arrays = [a for a in network_arrays(model.config) if a.part == "class_predict"]
+    layer = [array.name for array in arrays]
     held = {n: plan.values.get(n, plan.mismatched.get(n)) for n in layer}
     if not layer or any(value is None for value in held.values()):
         return  # the model or the file has no class head
     bias, num_anchors = held[layer[-1]], model.config.num_anchors
     if bias.ndim != 1 or bias.size % num_anchors:
         return  # not the last layer of a head with these anchors
+    if any(np.shape(held[a.name])[:-1] != tuple(a.shape)[:-1] for a in arrays):
+        # Of another preset: the layers before do not fit either, which is an error.
+        plan.leave(layer, "the heads of the file have another number of filters")
+        return
     names, file_names = model.class_names, source.class_names
     num_file_classes = bias.size // num_anchors
     if num_file_classes != model.num_classes:

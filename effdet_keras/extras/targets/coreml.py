@@ -153,14 +153,17 @@ def _scores(class_logits):
     """Returns scores `[N, C]`, with 0 for all classes except the best of each row.
 
     Vision uses the sum of a row as the confidence that there is an object. So the sum
-    must not be above 1 (NonMaximumSuppression.proto of coremltools).
+    must not be above 1 (NonMaximumSuppression.proto of coremltools). Of several classes
+    with the same logit the first one is the best.
     """
     build = mil.Builder
-    scores = build.reshape(x=class_logits, shape=np.int32(class_logits.shape[1:]))
-    scores = build.sigmoid(x=scores)
-    best = build.reduce_max(x=scores, axes=[1], keep_dims=True)
-    is_best = build.cast(x=build.equal(x=scores, y=best), dtype="fp32")
-    return build.mul(x=scores, y=is_best, name=_RAW + _SCORES)
+    _, num_anchors, num_classes = class_logits.shape
+    logits = build.reshape(x=class_logits, shape=np.int32([num_anchors, num_classes]))
+    best = build.reduce_argmax(x=logits, axis=1, keep_dims=False)
+    is_best = build.one_hot(
+        indices=best, one_hot_vector_size=num_classes, on_value=1.0, off_value=0.0
+    )
+    return build.mul(x=build.sigmoid(x=logits), y=is_best, name=_RAW + _SCORES)
 
 
 def _boxes(box_deltas, model):

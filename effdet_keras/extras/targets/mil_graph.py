@@ -350,10 +350,17 @@ def _onnx_silu(o):
     o.node("Mul", [o.name("x"), inner])
 
 
-def _onnx_is_equal(o):
-    inner = f"{o.outputs[0]}/equal"
-    o.node("Equal", [o.name("x"), o.name("y")], [inner])
-    o.node("Cast", [inner], to=onnx.TensorProto.FLOAT)
+def _onnx_argmax(o):
+    keep = int(bool(o.value("keep_dims", True)))
+    o.node("ArgMax", [o.name("x")], axis=int(o.value("axis", -1)), keepdims=keep)
+
+
+def _onnx_one_hot(o):
+    depth = o.constant("depth", np.int64(o.value("one_hot_vector_size")))
+    limits = o.value("off_value", 0), o.value("on_value", 1)
+    values = o.constant("values", np.float32(limits))
+    axis = int(o.value("axis", -1))
+    o.node("OneHot", [o.name("indices"), depth, values], axis=axis)
 
 
 _TO_ONNX = {
@@ -363,14 +370,14 @@ _TO_ONNX = {
     "clip": _onnx_clip,
     "concat": _onnx_concat,
     "conv": _onnx_convolution,
-    "equal": _onnx_is_equal,
     "exp": _same("Exp", "x"),
     "max_pool": _onnx_max_pool,
     "minimum": _same("Min", "x", "y"),
     "mul": _same("Mul", "x", "y"),
+    "one_hot": _onnx_one_hot,
     "pad": _onnx_pad,
     "real_div": _same("Div", "x", "y"),
-    "reduce_max": _onnx_reduced("ReduceMax"),
+    "reduce_argmax": _onnx_argmax,
     "reduce_mean": _onnx_reduced("ReduceMean"),
     "relu": _same("Relu", "x"),
     "relu6": lambda o: _onnx_clip(o, 0, 6),

@@ -83,6 +83,25 @@ def test_rows_of_scores_have_one_class_that_sums_to_no_more_than_one(package):
     assert ((scores > 0).sum(axis=1) == 1).all()
 
 
+def test_of_classes_with_the_same_score_one_is_kept():
+    """Vision adds the scores of a row; two of 0.95 were a confidence of 1.9."""
+    mil = pytest.importorskip("coremltools.converters.mil").Builder
+    onnxruntime = pytest.importorskip("onnxruntime")
+    from effdet_keras.extras.targets.mil_graph import onnx_of_program
+
+    @mil.program(input_specs=[mil.TensorSpec(shape=(1, 3, 3))])
+    def program(class_logits):
+        return coreml._scores(class_logits)
+
+    session = onnxruntime.InferenceSession(
+        onnx_of_program(program).SerializeToString(), providers=["CPUExecutionProvider"]
+    )
+    logits = np.float32([[[3, 3, -1], [-2, 40, 41], [0, 0, 0]]])
+    (scores,) = session.run(None, {"class_logits": logits})
+    expected = [[0.952574, 0, 0], [0, 0, 1], [0.5, 0, 0]]
+    np.testing.assert_allclose(scores, expected, atol=1e-6)
+
+
 @pytest.mark.parametrize("change", ["label", "output"])
 def test_a_specification_that_vision_would_not_take_is_told(spec, package, change):
     changed = type(spec)()
