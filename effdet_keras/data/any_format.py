@@ -34,6 +34,7 @@ from effdet_keras.data.split_notes import (
     tell_of_other_folders,
     tell_of_shared,
     tell_of_unlisted,
+    warn_of_predictions,
     why_left_out,
     with_same_classes,
     without_whole,
@@ -85,8 +86,9 @@ def load(
         on_error: what is done about errors in the data, such as missing images.
             "raise" raises one error that lists all of them. "skip" leaves the faulty
             images or annotations out, warns, and lists them in `dataset.problems`.
-            "auto" does as "skip" if few are faulty, at most 5 % of the images and 1 %
-            of the boxes of a split, and otherwise as "raise".
+            "auto" does as "skip" if few are faulty, at most 5 % of the images and of
+            the boxes of a split (1 % if their class has no name), and otherwise as
+            "raise".
         masks: bool, whether to read segmentation masks as well. This works for COCO
             json (see `from_coco`), TFRecord, CVAT, LabelMe, VIA, Label Studio, Labelbox
             and Supervisely. For files of masks, see `dataset.with_masks`.
@@ -371,6 +373,7 @@ def convert(
 def _read(found, splits, class_names, on_error, masks, unlabelled=None):
     """Returns a dict from split name to dataset, for some of the splits found."""
     print(found)
+    warn_of_predictions(found)
     options = {"class_names": class_names, "on_error": on_error}
     kind = FORMATS[found.format]
     if masks:

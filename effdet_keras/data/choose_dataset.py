@@ -23,7 +23,7 @@ from effdet_keras.data.formats.dataset_files import (
     splits_of_role,
 )
 from effdet_keras.data.formats.image_paths import ANNOTATION_FOLDERS, dataset_root
-from effdet_keras.data.formats.reading import NoClassError
+from effdet_keras.data.formats.reading import NoClassError, NoObjectError
 from effdet_keras.data.formats.unknown import describe_other_files
 from effdet_keras.data.known_formats import (
     FORMATS,
@@ -117,6 +117,7 @@ def choose(found: list[Source], inner: list[Source], path: Any) -> Source:
     if without_package and not any(content.num_boxes for content in contents):
         return without_package[0]  # its reader says which package to install
     told = tuple(source for source, _ in unread)
+    unread = [pair for pair in unread if not _has_nothing(*pair)]
     if len(contents) == 1:
         (content,) = contents
         notes = "".join(_note_of_unread(content.source, *pair) for pair in unread)
@@ -613,6 +614,14 @@ def _file_of(source):
     """Returns the annotation file to pass in order to read this dataset, as text."""
     files = own_files(source) if source.format in WITH_ONE_FILE else []
     return repr(str(files[0])) if len(files) == 1 else "its file"
+
+
+def _has_nothing(source, error):
+    """Returns whether a dataset that cannot be read is no more than images.
+
+    Images without any txt file look like those of YOLO without objects.
+    """
+    return source.format == "yolo" and isinstance(error, NoObjectError)
 
 
 def _note_of_unread(chosen, source, error):

@@ -125,12 +125,11 @@ ON_ERROR = ("auto", "raise", "skip")  # what is done about errors in a dataset
 
 # With `on_error="auto"` a reader leaves out at most so many. Most datasets that people
 # share have a few faults; more of them are a sign that the whole is read wrongly.
-FEW_IMAGES = 5  # percent of the images of a split
-FEW_BOXES = 1  # percent of the boxes of a split
-_IMAGE_ERRORS = frozenset(
-    {"missing image", "unreadable annotation", "corrupt image", "duplicate id"}
-)
-_BOX_ERRORS = frozenset({"bad box", "unknown class"})
+FEW = 5  # percent of the images of a split, and of its boxes
+FEW_WITHOUT_NAME = 1  # percent of the boxes: more of them may be a class of its own
+_IMAGE_ERRORS = ("missing image", "unreadable annotation", "corrupt image")
+_IMAGE_ERRORS += ("duplicate id",)
+_BOX_ERRORS = ("bad box", "unknown class")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -268,16 +267,14 @@ class Problems:
 
     def _are_few(self, num_images, num_boxes):
         """Returns whether only a few images and boxes are lost by all errors."""
+        kinds = {p.kind for p in self._found if p.severity is Severity.ERROR}
         lost_images = sum(self._counts[kind] for kind in _IMAGE_ERRORS)
         lost_boxes = sum(self._counts[kind] for kind in _BOX_ERRORS)
         return (
-            all(
-                problem.kind in _IMAGE_ERRORS or problem.kind in _BOX_ERRORS
-                for problem in self._found
-                if problem.severity is Severity.ERROR
-            )
-            and lost_images * (100 - FEW_IMAGES) <= FEW_IMAGES * num_images
-            and lost_boxes * (100 - FEW_BOXES) <= FEW_BOXES * num_boxes
+            kinds.issubset(_IMAGE_ERRORS + _BOX_ERRORS)
+            and _is_at_most(FEW, lost_images, num_images)
+            and _is_at_most(FEW, lost_boxes, num_boxes)
+            and _is_at_most(FEW_WITHOUT_NAME, self._counts["unknown class"], num_boxes)
         )
 
     def refuse(self, find_images: Callable[[Sequence[str]], str] | None = None) -> None:
@@ -294,6 +291,11 @@ class Problems:
                 f"{self.reader} found {describe_problems(errors)}. {where}Repair "
                 'this, or pass on_error="skip" (--skip-errors) to leave it out'
             )
+
+
+def _is_at_most(percent, num_lost, num_kept):
+    """Returns whether at most so many percent of all are lost, exactly for integers."""
+    return num_lost * (100 - percent) <= percent * num_kept
 
 
 def describe_problems(problems: Sequence[Problem], shown: int = 3) -> str:

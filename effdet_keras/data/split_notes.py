@@ -114,6 +114,29 @@ def tell_of_other_folders(found: Source, datasets: _Splits) -> None:
         print(f"  and {len(others) - _MAX_TOLD} more datasets are not read")
 
 
+# Names of the folders into which YOLO programs write what a detector found.
+_PREDICTIONS = re.compile(r"runs|(predict|exp)\d*|predictions?", re.IGNORECASE)
+
+
+def warn_of_predictions(found: Source) -> None:
+    """Warns if a dataset may be the predictions of a detector, by its folders' names.
+
+    Only the folder that the user named and those below it count.
+    """
+    if is_remote(found.root):
+        return
+    above = len(found.root.absolute().parent.parts)
+    parts = found.path.absolute().parts[above:]
+    name = next((part for part in parts if _PREDICTIONS.fullmatch(part)), None)
+    if name is not None:
+        warnings.warn(
+            f"{str(found.path)!r}: programs write what a detector found into folders "
+            f"such as {name!r}. If these boxes are predictions that nobody checked, or "
+            "are drawn into the images, do not train or evaluate on them",
+            stacklevel=3,
+        )
+
+
 def _unread_folders(root, used):
     """Returns the folders below `root` that have images, but hold no folder of `used`.
 

@@ -724,3 +724,43 @@ def test_json_of_supervisely_under_another_name_is_called_so(tmp_path):
     put(tmp_path, "images/input/base.jpg")
     with pytest.raises(ValueError, match=r"has to be called ann/a\.jpg\.json"):
         load(tmp_path)
+
+
+def test_folders_of_predictions_are_named(tmp_path):
+    """A repository that had no other boxes trained on those of its own detector."""
+    folder = tmp_path / "runs" / "detect" / "predict2"
+    put(folder, "a.jpg", "b.jpg")
+    put(folder, "labels/a.txt", "labels/b.txt", text=ROW)
+    names, told = loaded(tmp_path)
+    assert names == {"train": ["a.jpg", "b.jpg"]}
+    assert "programs write what a detector found into folders such as 'runs'" in told
+    told = loaded(folder)[1]
+    assert "such as 'predict2'" in told
+
+
+def test_results_beside_a_dataset_are_no_predictions(tmp_path):
+    yolo(tmp_path)
+    put(tmp_path / "runs" / "detect" / "predict", "a.jpg")
+    assert "what a detector found" not in loaded(tmp_path)[1]
+
+
+def test_numbered_folders_of_xml_files_go_with_those_of_images(tmp_path):
+    """The error named `Annotations01`, which ended in another error."""
+    for number in (1, 2):
+        voc(
+            tmp_path,
+            f"a{number}",
+            images=f"JPEGImages0{number}",
+            annotations=f"Annotations0{number}",
+        )
+    with pytest.raises(ValueError, match="holds 2 datasets of different images"):
+        load_splits(tmp_path)
+    names, told = loaded(tmp_path / "Annotations02")
+    assert names == {"train": ["a2.jpg"]}
+    assert "JPEGImages02', beside that folder" in told
+
+
+def test_images_beside_xml_files_are_no_yolo_dataset(tmp_path, capsys):
+    voc(tmp_path, "a", images="Images", annotations="Labels")
+    assert loaded(tmp_path)[0] == {"train": ["a.jpg"]}
+    assert "YOLO" not in capsys.readouterr().out

@@ -112,6 +112,10 @@ class NoClassError(InvalidValueError):
     """Raised if a split has no object and nothing else names the classes."""
 
 
+class NoObjectError(NoClassError):
+    """Raised if it has no object that would have been left out, either."""
+
+
 def make_dataset(
     found: Sequence[Found],
     classes: tuple,
@@ -156,7 +160,7 @@ def make_dataset(
             text = f"{problems.reader} found {shapes}. These have no boxes: draw boxes"
         if left_out:
             text += f", or repair what was left out: {describe_problems(left_out)}"
-        raise NoClassError(text)
+        raise (NoClassError if left_out or without_box else NoObjectError)(text)
     labels = _labels(found, keys, problems, why_unknown)
     records = _records(found, labels, problems, source, image_dir)
     known = [record.labels >= 0 for record in records]

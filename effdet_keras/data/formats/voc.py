@@ -39,6 +39,7 @@ from effdet_keras.data.formats.dataset_files import (
     visible_folders,
 )
 from effdet_keras.data.formats.datumaro import is_labelme_xml
+from effdet_keras.data.formats.image_paths import ANNOTATION_FOLDERS
 from effdet_keras.data.formats.label_map import ClassNames
 from effdet_keras.data.problems import Problems
 from effdet_keras.errors import InvalidValueError, require
@@ -154,7 +155,9 @@ def from_voc(
     listed = ((place, images_of(place)) for place in places)
     keys = stems | {f"{file.parent.name}/{file.stem}" for file in files.values()}
     named = (pair for pair in listed if not keys.isdisjoint(pair[1]))
-    image_dir, images = next(named, (places[0], {}))
+    image_dir, images = next(named, (None, {}))
+    if image_dir is None:
+        image_dir, images = _images_beside(folder, keys, problems) or (places[0], {})
     shift = 1.0 if one_based else 0.0
     reader = _XmlReader(image_dir, images, shift, problems)
     found = for_each(lambda name: reader.read(files[name], name), names)
@@ -163,6 +166,28 @@ def from_voc(
     known = sorted({name for image in found for name in image.classes})
     classes = reading.named_classes(known, class_names)
     return reading.make_dataset(found, classes, problems, source=folder)
+
+
+def _images_beside(folder, keys, problems):
+    """Returns the image folder beside a folder of xml files, and its images; or None.
+
+    For example, `JPEGImages01` has the images of `Annotations01`. A warning says that
+    these images are outside of the folder that was named.
+    """
+    if is_remote(folder):
+        return None
+    name = folder.name.lower()
+    kind = name.rstrip("0123456789_- ")
+    wanted = {f"{image}{name[len(kind) :]}" for image in _IMAGE_FOLDERS if image}
+    for place in visible_folders(folder.absolute().parent):
+        if kind not in ANNOTATION_FOLDERS or place.name.lower() not in wanted:
+            continue
+        images = _images(place)
+        if not keys.isdisjoint(images):
+            detail = f"its images are read from {str(place)!r}, beside that folder"
+            problems.add("moved images", folder, detail)
+            return place, images
+    return None
 
 
 def _image_sets(folder, stems):
