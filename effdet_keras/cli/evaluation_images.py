@@ -57,7 +57,7 @@ def evaluation_images(
     """
     split = data.chosen_split(EVALUATION_SPLITS)
     folders = {model: run_of_model(model) for model in models}
-    data = _read_as_trained(data, next(filter(None, folders.values()), None))
+    data = read_as_trained(data, models)
     is_for_evaluation = role_of_split(split) in ("validation", "test")
     of_data = {
         model: splits_of_run(folder, data.path, data.format)
@@ -96,8 +96,14 @@ def evaluation_images(
     return EvaluationImages(split, dataset, caution, trained_on)
 
 
-def _read_as_trained(data, run):
-    """Returns a source that reads data as a run did, unless flags say otherwise."""
+def read_as_trained(data: DatasetSource, models: Sequence[str]) -> DatasetSource:
+    """Returns a source that reads data as the first run did, unless flags override it.
+
+    Args:
+        data: `DatasetSource`, the dataset.
+        models: paths or names of models, of which some may be in the folder of a run.
+    """
+    run = next(filter(None, map(run_of_model, models)), None)
     configuration = None if run is None else configuration_of_run(run)
     if configuration is None:
         return data

@@ -158,6 +158,10 @@ def run(
         is_folder = calibration_split is None and source.is_folder_of_images()
         if reader_options and (evaluate is None or source.takes(reader_options)):
             source = dataclasses.replace(source, reader_options=reader_options)
+        if not is_folder:
+            from effdet_keras.cli.evaluation_images import read_as_trained
+
+            source = read_as_trained(source, [model])
         options["calibration"] = (
             pathlib.Path(calibration) if is_folder else source.load(_CALIBRATION_SPLITS)
         )

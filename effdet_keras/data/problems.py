@@ -5,6 +5,7 @@ from __future__ import annotations
 import collections
 import dataclasses
 import enum
+import math
 import warnings
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
@@ -128,7 +129,6 @@ ON_ERROR = ("auto", "raise", "skip")  # what is done about errors in a dataset
 FEW = 5  # percent of the images of a split, and of its boxes
 FEW_WITHOUT_NAME = 1  # percent of the boxes: more of them may be a class of its own
 _IMAGE_ERRORS = ("missing image", "unreadable annotation", "corrupt image")
-_IMAGE_ERRORS += ("duplicate id",)
 _BOX_ERRORS = ("bad box", "unknown class")
 
 
@@ -187,6 +187,7 @@ class Problems:
         self._found = []
         self._notes = []
         self._counts = collections.Counter()  # images or boxes with an error, by kind
+        self._lost_images = self._lost_boxes = 0  # besides those with an error
 
     def add(
         self,
@@ -214,13 +215,21 @@ class Problems:
         self.add(kind, file, detail)
         self._notes.append(self._found[-1])
 
+    def add_lost(self, *, images: int = 0, boxes: int = 0) -> None:
+        """Counts what is lost by errors besides the images and boxes that have them.
+
+        Examples are the boxes of a missing image, and an image whose rows are all bad.
+        """
+        self._lost_images += images
+        self._lost_boxes += boxes
+
     def has(self, kind: str) -> bool:
         """Returns whether a problem of this kind was found."""
         return any(problem.kind == kind for problem in self._found)
 
-    def files_with(self, kind: str) -> set[str]:
-        """Returns the names of the files or images with a problem of this kind."""
-        return {problem.file for problem in self._found if problem.kind == kind}
+    def files_with(self, *kinds: str) -> set[str]:
+        """Returns the names of the files or images with a problem of these kinds."""
+        return {problem.file for problem in self._found if problem.kind in kinds}
 
     def finish(
         self,
@@ -245,16 +254,15 @@ class Problems:
                 `on_error="raise"`, or with "auto" if they are more than a few.
             ValueError: If there are other errors, in the same cases.
         """
-        is_few = self._on_error == "auto" and self._are_few(num_images, num_boxes)
-        if not is_few:
-            self.refuse(find_images)
+        self.check(find_images, num_images=num_images, num_boxes=num_boxes)
         alone = [p for p in self._found if KINDS[p.kind].counts_all]
         others = [p for p in self._found if not KINDS[p.kind].counts_all]
         serious = [p for p in others if p.severity is not Severity.NOTE]
         if serious:
             described = describe_problems(serious)
             text = f"{self.reader} left out or does not train on: {described}"
-            if is_few and any(p.severity is Severity.ERROR for p in serious):
+            are_errors = any(p.severity is Severity.ERROR for p in serious)
+            if self._on_error == "auto" and are_errors:
                 text += ". These are few. To stop at any error, pass on_error='raise'"
                 text += " (--on-error raise)"
             warnings.warn(text, stacklevel=3)
@@ -268,19 +276,28 @@ class Problems:
     def _are_few(self, num_images, num_boxes):
         """Returns whether only a few images and boxes are lost by all errors."""
         kinds = {p.kind for p in self._found if p.severity is Severity.ERROR}
-        lost_images = sum(self._counts[kind] for kind in _IMAGE_ERRORS)
-        lost_boxes = sum(self._counts[kind] for kind in _BOX_ERRORS)
+        lost_images = self._lost_images + sum(self._counts[k] for k in _IMAGE_ERRORS)
+        lost_boxes = self._lost_boxes + sum(self._counts[k] for k in _BOX_ERRORS)
+        without_name = self._counts["unknown class"]
+        num_images, num_boxes = num_images + lost_images, num_boxes + lost_boxes
         return (
             kinds.issubset(_IMAGE_ERRORS + _BOX_ERRORS)
-            and _is_at_most(FEW, lost_images, num_images)
-            and _is_at_most(FEW, lost_boxes, num_boxes)
-            and _is_at_most(FEW_WITHOUT_NAME, self._counts["unknown class"], num_boxes)
+            and 100 * lost_images <= FEW * num_images < math.inf
+            and 100 * lost_boxes <= FEW * num_boxes < math.inf
+            and 100 * without_name <= FEW_WITHOUT_NAME * num_boxes
         )
 
-    def refuse(self, find_images: Callable[[Sequence[str]], str] | None = None) -> None:
-        """Raises one error that names all errors, unless `on_error` is "skip"."""
+    def check(
+        self,
+        find_images: Callable[[Sequence[str]], str] | None = None,
+        *,
+        num_images: int = 0,
+        num_boxes: int = 0,
+    ) -> tuple[Problem, ...]:
+        """Raises the errors that `finish` raises, but does not warn; see `finish`."""
         errors = [p for p in self._found if p.severity is Severity.ERROR]
-        if errors and self._on_error != "skip":
+        is_few = self._on_error == "auto" and self._are_few(num_images, num_boxes)
+        if errors and self._on_error != "skip" and not is_few:
             missing = [p.file for p in errors if p.kind == "missing image"]
             are_all = len(missing) == len(errors)
             where = "Is the image folder right? " if are_all else ""
@@ -291,11 +308,7 @@ class Problems:
                 f"{self.reader} found {describe_problems(errors)}. {where}Repair "
                 'this, or pass on_error="skip" (--skip-errors) to leave it out'
             )
-
-
-def _is_at_most(percent, num_lost, num_kept):
-    """Returns whether at most so many percent of all are lost, exactly for integers."""
-    return num_lost * (100 - percent) <= percent * num_kept
+        return tuple(self._found)
 
 
 def describe_problems(problems: Sequence[Problem], shown: int = 3) -> str:

@@ -57,7 +57,7 @@ def read_json(path: Any, reader: str) -> Any:
     with dropping_unreadable_copy(copy):
         try:  # `json.loads` detects UTF-8, UTF-16 and UTF-32
             return json.loads(copy.read_bytes().removeprefix(b"\xef\xbb\xbf"))
-        except ValueError as error:
+        except (ValueError, RecursionError) as error:  # too many brackets
             raise InvalidValueError(
                 f"`{reader}` expects a json file, and {str(path)!r} is no valid json: "
                 f"{error}. Repair that place, such as a comma before a bracket"
@@ -83,7 +83,7 @@ def read_json_lines(path: Any, reader: str) -> list[tuple[int, Any]]:
             continue
         try:
             found.append((number, json.loads(line)))
-        except ValueError as error:
+        except (ValueError, RecursionError) as error:
             raise InvalidValueError(
                 f"`{reader}` expects a json object in each line. Received: "
                 f"{str(path)!r}, line {number}, {reprlib.repr(line)}: {error}"

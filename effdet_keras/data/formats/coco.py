@@ -9,6 +9,7 @@ import mmap
 import os
 import re
 import reprlib
+import warnings
 from collections.abc import Mapping
 
 import numpy as np
@@ -22,9 +23,10 @@ from effdet_keras._internal.remote_path import (
 from effdet_keras._internal.whole_files import atomic_folder, is_remote
 from effdet_keras.data.dataset import DetectionDataset, check_class_names, count_of
 from effdet_keras.data.formats import reading, writing
-from effdet_keras.data.formats.annotation_files import head_of
+from effdet_keras.data.formats.annotation_files import head_of, read_json
 from effdet_keras.data.formats.coco_merge import id_key, merge_contents
 from effdet_keras.data.formats.dataset_files import (
+    role_of_split,
     split_folders,
     split_in_name,
     split_roles,
@@ -41,7 +43,7 @@ from effdet_keras.data.formats.label_map import (
     ids_of_classes,
     requested_classes,
 )
-from effdet_keras.data.problems import NoImageFolderError, Problems
+from effdet_keras.data.problems import NoImageFolderError, Problem, Problems
 from effdet_keras.data.record import load_mask, shape_as_coco
 from effdet_keras.data.shared_images import is_copy
 from effdet_keras.errors import InvalidValueError
@@ -446,10 +448,31 @@ def coco_readers(path):
         for folder in [] if files else split_folders(path).values():
             files |= _coco_files_of_split(folder)
     names = reading.split_names(list(files))
+    lost = _damaged_files(files)
     return {
-        name: functools.partial(_from_coco_files, own)
-        for name, own in zip(names, files.values())
+        name: functools.partial(_from_coco_files, own, damaged=() if i else lost)
+        for i, (name, own) in enumerate(zip(names, files.values()))
     }
+
+
+def _damaged_files(files):
+    """Returns `(path, reason)` of json files of splits that cannot be read.
+
+    They lie beside those that were found, and their names are those of other splits.
+    """
+    roles = set(map(role_of_split, files))
+    damaged = []
+    for folder in dict.fromkeys(f.parent for own in files.values() for f in own):
+        for file in visible_files(folder, ".json"):
+            role = role_of_split(_name_of_json(file))
+            if role is None or role in roles or _is_coco(file):
+                continue
+            try:
+                read_json(file, "from_coco")
+            except (ValueError, OSError) as error:
+                cure = f"It {LFS_CURE}" if is_lfs_pointer(file) else str(error)
+                damaged.append((file, cure))
+    return damaged
 
 
 def _coco_files_of_split(folder):
@@ -491,8 +514,18 @@ def _coco_files(folder):
 _NO_BOXES = ("person_keypoints_", "captions_", "stuff_", "panoptic_", "image_info_")
 
 
-def _from_coco_files(files, image_dir=None, *, on_error="auto", **options):
-    """Reads all files of one split; most splits have one file."""
+def _from_coco_files(files, image_dir=None, *, damaged=(), **options):
+    """Reads all files of one split; warns of those of other splits."""
+    dataset = _read_files(files, image_dir, **options)
+    for file, reason in damaged:
+        text = f"{str(file)!r} is not read, and its split is left out: {reason}"
+        warnings.warn(text, stacklevel=2)
+        dataset = dataset._with_problem(Problem("missing split", str(file), text))
+    return dataset
+
+
+def _read_files(files, image_dir=None, *, on_error="auto", **options):
+    """Returns the dataset of all files of one split; most splits have one file."""
     if len(files) == 1:
         return from_coco(files[0], image_dir, on_error=on_error, **options)
     contents = [_read_json(file)[0] for file in files]
@@ -543,16 +576,9 @@ def _read_json(annotations):
     """Returns the content of a json file or dict, and its name for messages."""
     if isinstance(annotations, dict):
         return _checked_json(annotations, "a dict")
-    source, path = os.fspath(annotations), local_copy(annotations)
-    with dropping_unreadable_copy(path):
-        try:  # `json.loads` detects UTF-8, UTF-16 and UTF-32
-            content = json.loads(path.read_bytes())
-        except ValueError as error:
-            raise InvalidValueError(
-                f"`from_coco` expects a json file, and {source!r} is no valid json: "
-                f"{error}. Repair that place, such as a comma before a bracket"
-            ) from error
-        return _checked_json(content, source)
+    source = os.fspath(annotations)
+    with dropping_unreadable_copy(local_copy(annotations)):
+        return _checked_json(read_json(annotations, "from_coco"), source)
 
 
 def _checked_json(content, source):
@@ -683,7 +709,7 @@ def _group_annotations(annotations, images, source, problems):
     for annotation in annotations:
         if not isinstance(annotation, dict):
             detail = f"an annotation that is no object: {reprlib.repr(annotation)}"
-            problems.add("unreadable annotation", source, detail)
+            problems.add("bad box", source, detail)
     annotations = [a for a in annotations if isinstance(a, dict)]
     ids = [annotation.get("id") for annotation in annotations]
     if not all(map(_is_id, ids)) or len(set(ids)) != len(ids):

@@ -449,6 +449,8 @@ def _read_rows(path, problems):
         detail = f"the four numbers of its boxes are read as {meaning}"
         problems.add_note("box columns", path.name, detail)
     rows = reading.read_rows(read, lines, problems, path.name, "row")
+    if problems.has("bad box"):
+        problems.add_lost(images=_count_lost_images(lines, rows))
     rows = _with_ends_behind(rows, path, problems)
     negative = [row for row in rows if row.box is None and row.label]
     if negative:
@@ -456,6 +458,13 @@ def _read_rows(path, problems):
         detail = f"{what} a class and no box, such as {negative[0].label!r} of "
         problems.add_note("class without box", path.name, detail + negative[0].image)
     return rows
+
+
+def _count_lost_images(lines, rows):
+    """Returns the number of images of which no row could be read."""
+    known = {row.image for row in rows}
+    cells = {cell for _, cells in lines for cell in cells} - known
+    return sum(cell.lower().endswith(IMAGE_SUFFIXES) for cell in cells)
 
 
 def _lines_in(path, limit=None):

@@ -151,7 +151,8 @@ def _found(line, row, locator, problems):
                 f"line {line}: a `class_id` of the `class-map` and the finite "
                 f"{', '.join(_SIDES)} are expected. Received: {reprlib.repr(box)}"
             )
-            problems.add("bad box", name, detail)
+            kind = "bad box" if numbers is None else "unknown class"
+            problems.add(kind, name, detail)
         else:
             objects.add(numbers, label)
     sizes = row[job].get("image_size")

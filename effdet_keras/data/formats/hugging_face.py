@@ -350,7 +350,8 @@ def _objects_of(row, place, box_format, problems):
     if not are_lists or len(boxes) != len(classes):
         detail = "a list `bbox` and one `category` of the same length are expected. "
         detail += f"Received: {reprlib.repr(content)}"
-        problems.add("bad box", place, detail)
+        counts = [len(one) for one in (boxes, classes) if isinstance(one, list)]
+        problems.add("bad box", place, detail, count=max(counts, default=1))
         return result
     crowds = _values(content, _CROWDS, len(boxes))
     areas = _values(content, _AREAS, len(boxes))

@@ -269,6 +269,7 @@ def _found(name, source_id, regions, locator, problems, rotated, masks):
             problems.add("unread shape", name, f"{place}: {kind} of {labels}")
             continue
         size = numbers_of((region.get("original_width"), region.get("original_height")))
+        size = size if size and min(size) > 0 else None
         sizes += [size] if size else []
         rotation = number_of(value.get("rotation", 0))
         points = None if rotation is None else _outline(kind, value, rotation, size)

@@ -7,6 +7,7 @@ import dataclasses
 import functools
 import os
 import re
+import reprlib
 from collections.abc import Callable
 from typing import Any
 
@@ -225,8 +226,13 @@ def _read(path, problems):
     except ValueError as error:
         problems.add("unreadable annotation", path.name, str(error))
         return None
-    is_one = isinstance(content, dict) and isinstance(content.get("shapes"), list)
-    return content if is_one else None
+    if not isinstance(content, dict) or not {"shapes", "imagePath"} & content.keys():
+        return None
+    if not isinstance(content.get("shapes"), list):
+        detail = f"a list `shapes` is expected: {reprlib.repr(content)}"
+        problems.add("unreadable annotation", path.name, detail)
+        return None
+    return content
 
 
 def _listed_labels(path, folder, found):

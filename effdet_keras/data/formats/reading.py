@@ -8,6 +8,7 @@ from __future__ import annotations
 import collections
 import dataclasses
 import functools
+import itertools
 import os
 import reprlib
 from collections.abc import Callable, Iterable, Sequence
@@ -151,7 +152,7 @@ def make_dataset(
     """
     names, category_ids, keys = classes
     if not names:
-        told = problems.finish()
+        told = problems.check(num_images=len(found))
         left_out = [p for p in told if p.severity is Severity.ERROR]
         without_box = [p for p in told if p.kind == "unread shape"]
         text = f"{problems.reader} found no object: pass `class_names`"
@@ -178,7 +179,8 @@ def make_dataset(
 def _tell_of_emptied(found, labels, sizes, problems):
     """Warns of existing images that had boxes, all of which are left out."""
     # Names of images or of txt files.
-    bad = set(map(_stem_of, problems.files_with("bad box")))
+    bad = problems.files_with("bad box", "unreadable annotation")
+    bad = set(map(_stem_of, bad))
     if not bad and not problems.has("unknown class"):
         return
     emptied = [
@@ -242,6 +244,8 @@ def _records(found, labels, problems, source, image_dir):
     _find_missing(found, sizes, problems, source, image_dir)
     _find_pointers(found, sizes, problems)
     _tell_of_emptied(found, labels, sizes, problems)
+    is_lost = [size is None or size is _MISSING for size in sizes]
+    problems.add_lost(boxes=sum(map(len, itertools.compress(labels, is_lost))))
     records, first_id = [], 1
     for image, size, image_labels in zip(found, sizes, labels):
         if size is None or size is _MISSING:
@@ -318,7 +322,8 @@ def _find_missing(found, sizes, problems, source, image_dir):
     count, first, lost = 0, None, []
     for i, place in zip(missing, places):
         image = found[i]
-        if place is None or str(place) in there or not _has_size(place, image):
+        is_there = place is not None and is_file(place)  # no link to nowhere
+        if not is_there or str(place) in there or not _has_size(place, image):
             lost.append(image)
             continue
         count += 1
@@ -327,6 +332,7 @@ def _find_missing(found, sizes, problems, source, image_dir):
         sizes[i] = _size_of(image, problems)
     alike = images_called([image.file_name for image in lost], source)
     for image, same in zip(lost, alike):
+        same = list(filter(is_file, same))
         problems.add("missing image", image.image, _why_missing(image, same))
     if first is not None:
         problems.add(

@@ -22,7 +22,7 @@ import numpy as np
 from effdet_keras._internal.number_ranges import check_whole_number
 from effdet_keras._internal.optional_imports import tensorflow as tf
 from effdet_keras._internal.whole_files import atomic_folder, local_path
-from effdet_keras.data.dataset import DetectionDataset
+from effdet_keras.data.dataset import DetectionDataset, count_of
 from effdet_keras.data.formats import reading, writing
 from effdet_keras.data.formats.dataset_files import (
     has_word,
@@ -767,6 +767,13 @@ def read_records(path):
         for data in tf.data.TFRecordDataset(os.fspath(path)).as_numpy_iterator():
             yield offset, data
             offset += len(data) + _TAIL + _HEAD
+        # TensorFlow takes an incomplete head of a record for the end of the file.
+        num_rest = tf.io.gfile.stat(os.fspath(path)).length - (offset - _HEAD)
+        if num_rest:
+            raise InvalidValueError(
+                f"it is cut: its last {count_of(num_rest, 'byte')} are the beginning "
+                "of a record. Copy or write it again"
+            )
     except tf.errors.DataLossError as error:
         if is_lfs_pointer(path):
             raise InvalidValueError(f"it {LFS_CURE}") from error

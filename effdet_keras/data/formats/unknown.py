@@ -133,7 +133,7 @@ def _describe_json(file):
     try:
         text = copy.read_bytes().decode("utf-8-sig")
         content = json.loads(_first_line(text) if file.suffix in _LINES else text)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         return f"is no json ({error})", known
     each = ""
     if isinstance(content, list) and content:

@@ -76,7 +76,7 @@ def images_of(layout: Layout, split: str, problems: Any) -> list[Any]:
             paths += _images_in_list(place, layout, problems)
     _note_other_files(others, layout, problems)
     if not paths:
-        problems.refuse()  # perhaps all images in a list are missing
+        problems.check()  # perhaps all images in a list are missing
         if not problems.has("missing image"):
             places = ", ".join(repr(str(place)) for place in layout.splits[split])
             source = "" if layout.yaml is None else f", as {str(layout.yaml)!r} has it"
@@ -120,8 +120,9 @@ def _images_in_list(file, layout, problems):
         found, _ = find_moved([(lines[i],) for i in lost], file)
         for i, path in zip(lost, found):
             paths[i] = path
-            if path is None:
-                problems.add("missing image", lines[i], f"of {file.name}")
+        missing = [line for line, path in zip(lines, paths) if path is None]
+        for line in dict.fromkeys(missing):  # a line may repeat
+            problems.add("missing image", line, f"of {file.name}")
     return _with_labels([path for path in paths if path is not None], layout, problems)
 
 

@@ -390,7 +390,7 @@ def _names_in_notes(file):
     try:
         content = json.loads(read_text(file))
         pairs = {item["id"]: str(item["name"]) for item in content["categories"]}
-    except (ValueError, KeyError, TypeError):
+    except (ValueError, KeyError, TypeError, RecursionError):
         return ()
     names = tuple(pairs[i] for i in sorted(pairs))
     return names if sorted(pairs) == list(range(len(pairs))) else ()

@@ -15,6 +15,7 @@ from effdet_keras._internal.remote_path import for_each
 from effdet_keras._internal.yaml_text import read_text
 from effdet_keras.data.formats import reading
 from effdet_keras.data.problems import Problems
+from effdet_keras.images import LFS_CURE, is_lfs_pointer
 
 
 @dataclasses.dataclass(slots=True, eq=False)
@@ -109,7 +110,11 @@ def read_label_tables(
 
 def _read_file(path, problems):
     try:
-        return read_text(path) if path.is_file() else ""
+        text = read_text(path) if path.is_file() else ""
+        if text.startswith("version") and is_lfs_pointer(path):
+            problems.add("unreadable annotation", path, f"it {LFS_CURE}")
+            return None
+        return text
     except ValueError as error:
         problems.add("unreadable annotation", path, str(error))
         return None

@@ -150,8 +150,9 @@ def run(
     how = {"on_error": on_error, "reader_options": reader_options}
     source = DatasetSource("DATA", data, split, format, unlabelled, **how)
     keras.require("`effdet-keras benchmark`")
-    from effdet_keras.cli.evaluation_images import evaluation_images
+    from effdet_keras.cli.evaluation_images import evaluation_images, read_as_trained
 
+    source = read_as_trained(source, [model])
     chosen, valid, _, calibration = evaluation_images(source, [model])
     if calibration is None:
         calibration = _calibration(source, chosen)
