@@ -256,13 +256,15 @@ def load_train_valid(
     used = {name, *validation[:1]}
     for other in [n for n in splits if n not in used and role_of_split(n) != "test"]:
         images = count_of(len(splits[other]), "image")
-        print(f"  {other!r} is not used, neither to train nor to validate: {images}")
+        print(
+            f"  The split {other!r} is used neither to train nor to validate: {images}."
+        )
     if validation and validation[0] != name:
         return splits[name], splits[validation[0]]
     train, valid = splits[name].split(fraction, seed=seed)
     print(
         f"There is no validation split: {len(valid)} images of '{name}', chosen at "
-        f"random, are for validation, and {len(train)} to train on."
+        f"random, are kept for validation, and {len(train)} are trained on."
     )
     return train, valid
 
@@ -382,8 +384,9 @@ def _read(found, splits, class_names, on_error, masks, unlabelled=None):
         options["masks"] = True
     if unlabelled is not None:
         rule = (
-            "`unlabelled` is for formats with a file per image, such as 'yolo': this "
-            "one names the images without objects"
+            "`unlabelled` is only for formats with one annotation file per image, such "
+            "as 'yolo'. The files of this format name the images without objects: "
+            "leave `unlabelled` out"
         )
         require(kind.has_unlabelled, rule, format=found.format, unlabelled=unlabelled)
         options["unlabelled"] = unlabelled
@@ -406,7 +409,10 @@ def _read(found, splits, class_names, on_error, masks, unlabelled=None):
             raise FileNotFoundError("\n  ".join([str(error), *lines])) from error
         for split in readers:
             if split not in datasets:
-                print(f"  {split!r} is left out: no image of it is there")
+                print(
+                    f"  The split {split!r} was left out, because none of its images "
+                    "was found."
+                )
         if len(readers) == len(found.readers):
             tell_of_other_folders(found, datasets)
     return datasets

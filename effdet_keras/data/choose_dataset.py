@@ -137,10 +137,12 @@ def choose(found: list[Source], inner: list[Source], path: Any) -> Source:
     first, others = contents[0], contents[1:]
     notes = "".join(_note_of_other(first, other) for other in others[:SHOWN])
     if len(others) > SHOWN:
-        notes += f"\n  and in {len(others) - SHOWN} more, which are not read"
+        more = count_of(len(others) - SHOWN, "more dataset")
+        notes += f"\n  Not read: {more} of the same images"
     notes += "".join(
-        f"\n  {str(c.source.path)!r} is {c.source.described} as well, of other "
-        f"images, which is not read: {c.counted}. {_how_to_read(first, c)}."
+        f"\n  {str(c.source.path)!r} also holds a dataset of other images "
+        f"({c.source.described}; {c.counted}), which was not read. "
+        f"To read it, {_how_to_read(first, c)}."
         for c in aside[:SHOWN]
     )
     notes += "".join(_note_of_unread(first.source, *pair) for pair in unread)
@@ -281,13 +283,13 @@ def _describe_unread(sources, unread, path):
     other = describe_other_files(path)
     other = f". {other}" if other else ""
     reasons = (
-        f"\n  {str(s.path)!r}, {s.described}: {error or 'no image is there'}"
+        f"\n  {str(s.path)!r}, {s.described}: {error or 'no image was found'}"
         for s, error in unread[:SHOWN]
     )
     return (
-        f"{str(path)!r} holds annotations ({kinds}), but none of their images is "
-        "below it, or none can be read. Put the images beside them"
-        f"{other}{''.join(reasons)}"
+        f"{str(path)!r} holds annotations ({kinds}), but none of them can be read, or "
+        "none of their images is in this folder or below it. Put the images beside "
+        f"the annotations{other}{''.join(reasons)}"
     )
 
 
@@ -522,46 +524,52 @@ def _has_own_images(content):
 def _note_of_other(chosen, other):
     """Returns a line on another dataset of the same images, and how it differs."""
     title = FORMATS[other.source.format].title
-    line = f"\n  The same images are in {str(other.source.path)!r} as {title}"
+    line = (
+        f"\n  {str(other.source.path)!r} also has annotations of the same images as "
+        f"{title}. They were not read"
+    )
     names = sorted(chosen.boxes_of.keys() | other.boxes_of.keys())
     pairs = ((n, chosen.boxes_of.get(n), other.boxes_of.get(n)) for n in names)
     different = [pair for pair in pairs if pair[1] != pair[2]]
-    cure = _how_to_read(chosen, other)
+    cure = f"To read them, {_how_to_read(chosen, other)}"
     if not different:
         moved = [name for name in chosen.means_of if _is_elsewhere(name, chosen, other)]
         if not moved:
-            line = f"{line}, which is not read: {chosen.counted} in both"
+            line = f"{line}: both have {chosen.counted}"
             if not (chosen.is_sound and other.is_sound):
-                line += ", without what cannot be read"
+                line += ", not counting what cannot be read"
             here, there = _class_counts(chosen), _class_counts(other)
             if here == there or there is None:
                 return f"{line}."
             if here is None:
                 names = _describe_counts(there)
-                return f"{line}. That names the classes: {names}. {cure}."
-            return (
-                f"{line}, but of other classes: {_describe_counts(here - there)} here, "
-                f"{_describe_counts(there - here)} there. {cure}."
-            )
+                return f"{line}, but only they name the classes: {names}. {cure}."
+            counts = map(_describe_counts, (here - there, there - here))
+            return f"{line}, but the classes differ ({_compare(*counts)}). {cure}."
         means = (
             _describe_mean(content.means_of[moved[0]]) for content in (chosen, other)
         )
         return (
-            f"{line}, which is not read and differs: {chosen.counted} in both, but "
-            f"those of {count_of(len(moved), 'image')} lie elsewhere, such as "
-            f"{moved[0]!r}, on average: {' here, '.join(means)} there. {cure}."
+            f"{line}, and they differ: both have {chosen.counted}, but the boxes of "
+            f"{count_of(len(moved), 'image')} lie elsewhere, such as the mean box of "
+            f"{moved[0]!r} ({_compare(*means)}). {cure}."
         )
-    name, here, there = different[0]
-    here, there = ("no annotation" if n is None else n for n in (here, there))
-    how = "1 image differs"
-    if len(different) > 1:
-        how = f"{len(different):,} images differ"
-    how += f", such as {name!r}: {here} and {there}"
-    unread = "" if other.is_sound else ", without what cannot be read"
-    return (
-        f"{line}, which is not read and differs: {chosen.counted} here, "
-        f"{other.counted} there{unread}. {how}. {cure}."
+    name, *counts = different[0]
+    counts = (
+        "no annotation" if n is None else count_of(n, "box", "boxes") for n in counts
     )
+    how = "1 image differs: "
+    if len(different) > 1:
+        how = f"{len(different):,} images differ, such as "
+    how += f"{name!r} ({_compare(*counts)})"
+    unread = "" if other.is_sound else ", not counting what cannot be read"
+    all_counts = _compare(chosen.counted, f"{other.counted}{unread}")
+    return f"{line}, and they differ ({all_counts}). {how}. {cure}."
+
+
+def _compare(here, there):
+    """Returns a text with what the chosen dataset has, and what another one has."""
+    return f"read: {here}; not read: {there}"
 
 
 def _class_counts(content):
@@ -596,24 +604,24 @@ def _describe_mean(box_xywh):
 
 
 def _how_to_read(chosen, other):
-    """Returns a sentence that says how to read `other` instead of `chosen`."""
+    """Returns what to do in order to read `other` instead of `chosen`."""
     if other.place == chosen.place:  # `chosen` is in folders of splits
-        return "Move these folders away to read that"
+        return "move the folders of the splits away"
     here, there = chosen.source, other.source
     if there.format != here.format:
-        folder = "" if there.path == there.root else " or its folder"
-        return f"Pass format={there.format!r} (--format){folder} for that"
+        folder = "" if there.path == there.root else " or pass that folder"
+        return f"pass format={there.format!r} (--format){folder}"
     if there.path not in here.path.parents:
-        return "Pass its folder for that"
+        return "pass that folder"
     if there.format in WITH_ONE_FILE:
-        return f"Pass {_file_of(there)} for that"
-    return f"Move {str(here.path)!r} away to read that"
+        return f"pass {_file_of(there)}"
+    return f"move {str(here.path)!r} away"
 
 
 def _file_of(source):
     """Returns the annotation file to pass in order to read this dataset, as text."""
     files = own_files(source) if source.format in WITH_ONE_FILE else []
-    return repr(str(files[0])) if len(files) == 1 else "its file"
+    return repr(str(files[0])) if len(files) == 1 else "the annotation file"
 
 
 def _has_nothing(source, error):
@@ -628,19 +636,19 @@ def _note_of_unread(chosen, source, error):
     """Returns a line on a dataset that was found as well, but cannot be read."""
     reason = f"{_reason_of(error)}."
     if source.format != chosen.format:
-        reason += f" Pass format={source.format!r} (--format) to see more."
+        reason += f" For the full error, pass format={source.format!r} (--format)."
     elif source.path != source.root:
-        reason += " Pass its folder to see more."
+        reason += " For the full error, pass that folder."
     if isinstance(error, ImportError):
         reason = str(error)
-    line = f"{str(source.path)!r} is {source.described} as well, which is not read"
-    return f"\n  {line}: {reason}"
+    line = f"{str(source.path)!r} also holds a dataset ({source.described})"
+    return f"\n  {line}, which cannot be read: {reason}"
 
 
 def _reason_of(error):
     """Returns a short text that says why a dataset cannot be read."""
     if error is None:
-        return "none of its images is there"
+        return "none of its images was found"
     return textwrap.shorten(str(error), _LONGEST, placeholder=" ...").rstrip(".")
 
 
@@ -656,8 +664,9 @@ def _describe_several(contents, unread, path):
     if len({c.source.path for c in contents}) == 1:
         names = [c.source.format for c in contents]
         return (
-            f"{str(path)!r} holds annotations in {len(contents)} formats: choose one "
-            f"with `format` (--format of a command), of {names}.{shown}{more}"
+            f"{str(path)!r} holds annotations of different images in {len(contents)} "
+            f"formats: choose one of {names} with `format` (--format of a command)."
+            f"{shown}{more}"
         )
     return (
         f"{str(path)!r} holds {len(contents)} datasets of different images: pass the "
@@ -670,10 +679,10 @@ def _describe(content, contents, path):
     source = content.source
     line = f"{str(source.path)!r} is {source.described}; {content.counted}"
     owner = _owner_of(content, contents)
-    line += "" if owner is None else f", those of {str(owner.source.path)!r}"
-    line += "" if content.is_sound else ", without what cannot be read"
+    line += "" if owner is None else f", which lie in {str(owner.source.path)!r}"
+    line += "" if content.is_sound else ", not counting what cannot be read"
     if source.path == path and len({c.source.path for c in contents}) > 1:
         if sum(c.source.format == source.format for c in contents) > 1:
-            return f"{line} (pass {_file_of(source)} for that)"
-        line += f" (pass format={source.format!r}, --format, for that)"
+            return f"{line} (to read it, pass {_file_of(source)})"
+        line += f" (to read it, pass format={source.format!r}, --format)"
     return line

@@ -81,7 +81,7 @@ def find(
             whose reader takes `reader_options`.
     """
     if format is not None:
-        check_choice("format", format, FORMATS, ", or None to find it out")
+        check_choice("format", format, FORMATS, ", or None to detect it")
     name = os.fspath(path)
     path = path_of(path)
     # The name of the folder "." may be the name of a split.
@@ -158,8 +158,8 @@ def _describe_options(formats, options):
     ]
     titles = dict.fromkeys(FORMATS[format].title for format in formats)
     return (
-        f"`reader_options` are not those of {' or '.join(titles)}: {'; '.join(taken)}. "
-        f"Received: reader_options={dict(options)}"
+        f"The reader of {' or '.join(titles)} does not take these `reader_options`: "
+        f"{'; '.join(taken)}. Received: reader_options={dict(options)}"
     )
 
 
@@ -252,13 +252,15 @@ def _find_in_splits(source):
 
 def _find_by_pattern(pattern, format):
     """Finds the TFRecord files of a pattern; no other format takes a pattern."""
-    rule = f"A pattern such as {pattern!r} is for TFRecord files: leave `format` out"
+    rule = (
+        f"A pattern such as {pattern!r} is only for TFRecord files: leave `format` out"
+    )
     require(format in (None, "tfrecord"), rule, format=format)
     readers = pattern_readers(pattern)
     if not readers:
         raise InvalidValueError(
-            f"No file of {pattern!r} has the name of TFRecord files, such as "
-            "'train-00000-of-00032.tfrecord' or 'train.record'."
+            f"No file that matches {pattern!r} has the name of a TFRecord file, such "
+            "as 'train-00000-of-00032.tfrecord' or 'train.record'."
         )
     path = pathlib.Path(pattern)
     return Source("tfrecord", path, readers, path.parent)
@@ -371,10 +373,11 @@ def _read_joined(readers, **options):
         if are_versions(first.records, second.records):
             raise InvalidValueError(
                 f"{str(one)!r} and {str(other)!r} have images of the same names that "
-                "look alike: they are no parts of one dataset. Pass the folder of one"
+                "look alike: they are versions of one dataset, not parts of it. Pass "
+                "one of these folders"
             )
     names = ", ".join(repr(place.name) for place in parts)
-    print(f"  {str(next(iter(parts)).parent)!r} is read from the folders {names}")
+    print(f"  {str(next(iter(parts)).parent)!r} is read from its folders {names}")
     first, *others = parts.values()
     return first.concatenate(*others)
 
@@ -500,7 +503,7 @@ def _describe_unknown(path, formats, notes):
     for text in (describe_unknown_files(path), describe_other_files(path)):
         troubles += f". {text}" if text else ""
     return (
-        f"No dataset was found in {str(path)!r}, {holds}. Looked for {looked}, as "
-        f"`ek.data.from_coco` and so on describe them, there and in the folders "
-        f"below{troubles}"
+        f"No dataset was found in {str(path)!r}, {holds}. Looked for {looked}, there "
+        "and in the folders below. `ek.data.from_coco` and the other readers describe "
+        f"the files of each format{troubles}"
     )

@@ -124,7 +124,8 @@ class Source:
     @property
     def described(self):
         """The format, and the names of the splits."""
-        return f"{FORMATS[self.format].title}: splits {', '.join(self.readers)}"
+        word = "split" if len(self.readers) == 1 else "splits"
+        return f"{FORMATS[self.format].title}: {word} {', '.join(self.readers)}"
 
 
 _ONE_FILE_SUFFIXES = (".json", ".csv", ".xml", ".ndjson", ".jsonl")
@@ -187,7 +188,7 @@ def read_splits(
     if not datasets and (errors or lost):
         raise next(iter((errors | lost).values()))
     for split, error in lost.items():
-        warnings.warn(f"the split {split!r} is left out: {error}", stacklevel=3)
+        warnings.warn(f"The split {split!r} was left out: {error}", stacklevel=3)
     for split in errors:
         names = dict.fromkeys(n for d in datasets.values() for n in d.class_names)
         datasets[split] = readers[split](**(options | {"class_names": list(names)}))

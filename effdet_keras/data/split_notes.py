@@ -50,6 +50,7 @@ _WITHOUT_NEGATIVES = (
 )
 _RESULT_FOLDERS = ("output", "outputs")  # results of a program, maybe a dataset
 _FEW_BOXES = 10
+_TOO_GOOD = "an evaluation on these does not show how good a model is on new images"
 # The most splits without a role that are compared, such as two files one of which was
 # meant.
 _MAX_WITHOUT_ROLE = 2
@@ -62,8 +63,8 @@ def others_than(found: Source) -> list[str]:
     formats = [name for name in FORMATS if name != found.format]
     others = find_in(found.root, formats)[0] or find_below(found.root, formats)[0]
     return [
-        f"{str(other.path)!r} is {other.described}: pass format={other.format!r} "
-        "(--format) to read that"
+        f"{str(other.path)!r} also holds a dataset ({other.described}). To read it, "
+        f"pass format={other.format!r} (--format)"
         for other in filter(_can_be_read, others[:_MAX_TOLD])
     ]
 
@@ -107,11 +108,12 @@ def tell_of_other_folders(found: Source, datasets: _Splits) -> None:
         others += [s for s in own if (s.format, s.path) not in known]
     for source in others[:_MAX_TOLD]:
         print(
-            f"  {str(source.path)!r} is {source.described} as well, which is not read: "
-            "pass that folder to read it"
+            f"  {str(source.path)!r} also holds a dataset ({source.described}), which "
+            "was not read. To read it, pass that folder."
         )
     if len(others) > _MAX_TOLD:
-        print(f"  and {len(others) - _MAX_TOLD} more datasets are not read")
+        more = count_of(len(others) - _MAX_TOLD, "more dataset")
+        print(f"  Not read: {more} in other folders")
 
 
 # Names of the folders into which YOLO programs write what a detector found.
@@ -169,7 +171,10 @@ def without_whole(splits: _Splits, found: Source) -> _Splits:
         if all(
             isinstance(r.image, str) and r.image in known for r in splits[name].records
         ):
-            print(f"  {name!r} is left out: its images are those of {', '.join(parts)}")
+            print(
+                f"  The split {name!r} was left out, because all its images are also "
+                f"in the splits {', '.join(parts)}."
+            )
             splits = {k: v for k, v in splits.items() if k != name}
     return splits
 
@@ -214,10 +219,11 @@ def tell_of_unlisted(splits: _Splits, found: Source) -> None:
     if not left:
         return splits
     count = sum(map(len, names.values())) + len(left)
-    verb = "is" if len(left) == 1 else "are"
+    verb, them = ("was", "it") if len(left) == 1 else ("were", "them")
     text = (
         f"{len(left):,} of {count_of(count, 'image')} {verb} not read, because no "
-        f"annotation of {', '.join(map(repr, splits))} names it, such as {left[0]!r}"
+        f"annotation of {', '.join(map(repr, splits))} names {them}, such as "
+        f"{left[0]!r}"
     )
     warnings.warn(f"{os.fspath(found.path)!r}: {text}", stacklevel=3)
     first = first_to_train_on(splits)
@@ -261,8 +267,9 @@ def tell_of_other_classes(splits: _Splits, source: Any) -> None:
         there, here = min(classes[others[0]]), min(of_train)
         warnings.warn(
             f"{os.fspath(source)!r}: no class of {', '.join(map(repr, others))} is in "
-            f"{train!r} (as {there!r} there and {here!r} here): they may be other "
-            "datasets; if they are, put each into a folder of its own",
+            f"{train!r} ({others[0]!r} has {there!r}, for example, and {train!r} has "
+            f"{here!r}). These splits may be different datasets. If they are, put each "
+            "into a folder of its own",
             stacklevel=3,
         )
 
@@ -296,13 +303,14 @@ def tell_of_shared(splits: _Splits, source: Any) -> None:
 
 def _describe_shared(first, second, count, splits):
     if count == len(splits[first]) == len(splits[second]):
-        what = f"{first!r} and {second!r} are the same {count_of(count, 'image')}"
+        what = f"{first!r} and {second!r} contain the same {count_of(count, 'image')}"
     else:
+        verb = "is" if count == 1 else "are"
         what = (
             f"{count:,} of the {count_of(len(splits[second]), 'image')} of {second!r} "
-            f"are in {first!r} as well"
+            f"{verb} also in {first!r}"
         )
-    return f"{what}: an evaluation on them says nothing of other images"
+    return f"{what}: {_TOO_GOOD}"
 
 
 def tell_of_one_folder(found: Source, split: str) -> None:
@@ -318,8 +326,8 @@ def tell_of_one_folder(found: Source, split: str) -> None:
     same = [name for name in places if name != split and places[name] == places[split]]
     if same:
         warnings.warn(
-            f"{str(found.path)!r}: {split!r} and {same[0]!r} are the same images, of "
-            f"{places[split][0]!r}: an evaluation on them says nothing of other images",
+            f"{str(found.path)!r}: {split!r} and {same[0]!r} contain the same images, "
+            f"those in {places[split][0]!r}: {_TOO_GOOD}",
             stacklevel=3,
         )
 

@@ -52,7 +52,7 @@ def test_the_format_of_a_folder_with_several_is_picked_by_its_name(tmp_path, com
     for path in (tmp_path / "yolo").iterdir():
         path.rename(data / path.name)
     said = command("inspect", data)  # of the same boxes one format is read, and told
-    assert "is COCO json" in said and "as YOLO, which is not read" in said
+    assert "is COCO json" in said and "as YOLO. They were not read" in said
     for name in ("coco", "yolo"):
         out = tmp_path / name / "csv"
         command("inspect", data, "--format", name)

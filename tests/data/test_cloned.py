@@ -37,7 +37,7 @@ def test_images_without_a_row_in_roboflows_csv_are_images_without_objects(tmp_pa
     names, said = loaded(tmp_path)
     assert names == {"train": [f"{name}_jpg.rf.0a.jpg" for name in "bac"]}
     assert "2 of 3 images have no row" in said and "'a_jpg.rf.0a.jpg'" in said
-    assert "1 of 4 images is not read" in said and "logo.png" in said
+    assert "1 of 4 images was not read" in said and "logo.png" in said
     dataset = load(tmp_path)
     assert [len(record.labels) for record in dataset.records] == [1, 0, 0]
     assert [problem.kind for problem in dataset.problems] == ["images without a row"]
@@ -54,7 +54,7 @@ def test_images_that_no_annotation_names_are_counted(tmp_path, name):
     put(tmp_path, name, text=rows if name.endswith(".csv") else coco("a.jpg"))
     names, said = loaded(tmp_path)
     assert names == {"train": ["a.jpg"]}
-    assert "2 of 3 images are not read, because no annotation of 'train'" in said
+    assert "2 of 3 images were not read, because no annotation of 'train'" in said
     (dataset,) = load_splits(tmp_path).values()
     assert [problem.kind for problem in dataset.problems] == ["unlisted images"]
     assert "are not read" not in loaded(tmp_path, on_error="skip")[1]
@@ -165,7 +165,7 @@ def test_two_files_that_divide_the_images_by_accident_are_no_splits(tmp_path, ca
         content = [{"image": f"{name}.jpg", "annotations": [box]} for name in names]
         put(tmp_path, file, text=json.dumps(content))
     assert loaded(tmp_path)[0] == {"train": ["a.jpg", "b.jpg", "c.jpg"]}
-    assert "as Create ML json, which is not read" in capsys.readouterr().out
+    assert "as Create ML json. They were not read" in capsys.readouterr().out
 
 
 def test_splits_that_a_training_does_not_use_are_named(tmp_path, capsys):
@@ -174,7 +174,7 @@ def test_splits_that_a_training_does_not_use_are_named(tmp_path, capsys):
         put(tmp_path, f"{split}.csv", text=f"{CSV}{split}.jpg,40,20,cat,2,3,14,16\n")
     train, valid = load_train_valid(tmp_path, format="csv")
     assert len(train) == len(valid) == 1
-    line = "  'part' is not used, neither to train nor to validate: 1 image"
+    line = "  The split 'part' is used neither to train nor to validate: 1 image."
     assert capsys.readouterr().out.splitlines()[1:] == [line]
 
 
@@ -204,7 +204,7 @@ def test_images_with_boxes_in_another_format_are_no_negatives(tmp_path, capsys):
     splits = load_splits(tmp_path)
     assert [len(dataset) for dataset in splits.values()] == [1, 1]
     assert splits["train"].class_names == ("cat",)
-    assert "as YOLO, which is not read and differs" in capsys.readouterr().out
+    assert "as YOLO. They were not read, and they differ" in capsys.readouterr().out
 
 
 def test_trainval_and_test_are_splits_to_train_and_to_evaluate_on(tmp_path):
@@ -234,7 +234,7 @@ def test_a_test_split_in_another_format_gives_way_to_images_to_train_on(
     assert loaded(tmp_path)[0] == {"train": ["a.jpg"]}
     said = capsys.readouterr().out
     assert said.count("YOLO") == 1
-    assert "is YOLO: splits test as well, of other images, which is not read" in said
+    assert "also holds a dataset of other images (YOLO: split test; 1 box in 1" in said
     assert loaded(tmp_path, format="yolo")[0] == {"test": ["t.png"]}
 
 
@@ -248,7 +248,7 @@ def test_images_to_evaluate_on_are_not_left_out_where_they_may_be_meant(
     names = [f"{split}{i}.jpg" for i in range(count)]
     put(tmp_path, *(f"{split}/{name}" for name in names))
     put(tmp_path, f"{split}/_annotations.coco.json", text=coco(*names))
-    with pytest.raises(ValueError, match="2 formats: choose one"):
+    with pytest.raises(ValueError, match="different images in 2 formats: choose one"):
         load_splits(tmp_path)
 
 
@@ -257,10 +257,10 @@ def test_formats_of_different_images_are_named_with_what_they_hold(tmp_path):
     put(tmp_path, "b.jpg", "c.jpg")
     rows = "b.jpg,40,20,cat,2,3,14,16\nc.jpg,40,20,cat,2,3,14,16\n"
     put(tmp_path, "boxes.csv", text=CSV + rows)
-    with pytest.raises(ValueError, match="annotations in 2 formats") as caught:
+    with pytest.raises(ValueError, match="different images in 2 formats") as caught:
         load(tmp_path)
-    assert "is Pascal VOC: splits train; 1 box in 1 image" in str(caught.value)
-    assert "is CSV: splits train; 2 boxes in 2 images" in str(caught.value)
+    assert "is Pascal VOC: split train; 1 box in 1 image" in str(caught.value)
+    assert "is CSV: split train; 2 boxes in 2 images" in str(caught.value)
 
 
 def test_splits_of_any_name_that_share_images_are_told(tmp_path):
@@ -270,7 +270,7 @@ def test_splits_of_any_name_that_share_images_are_told(tmp_path):
         put(tmp_path, file, text=CSV + rows)
     names, said = loaded(tmp_path)
     assert len(names) == 2
-    assert "1 of the 2 images of 'output' are in 'csv_output' as well" in said
+    assert "1 of the 2 images of 'output' is also in 'csv_output'" in said
 
 
 @pytest.mark.parametrize(
@@ -286,7 +286,8 @@ def test_a_split_that_shares_no_class_with_the_training_images_is_told(
     put(tmp_path, "train_dogs.csv", text=CSV + rows)
     names, said = loaded(tmp_path)
     assert names == {"train": ["a.jpg"], "train_dogs": ["b.jpg"]}
-    assert ("no class of 'train_dogs' is in 'train' (as 'dog' there" in said) == is_told
+    text = "no class of 'train_dogs' is in 'train' ('train_dogs' has 'dog', for example"
+    assert (text in said) == is_told
 
 
 def test_folds_share_images_on_purpose(tmp_path):
@@ -303,7 +304,8 @@ def test_a_split_without_images_is_left_out_where_errors_are_skipped(tmp_path, c
     with pytest.warns(UserWarning, match=r"missing image: .*gone\.jpg"):
         splits = load_splits(tmp_path, on_error="skip")
     assert list(splits) == ["train"]
-    assert "'count' is left out: no image of it is there" in capsys.readouterr().out
+    text = "  The split 'count' was left out, because none of its images was found.\n"
+    assert text in capsys.readouterr().out
 
 
 # --- Folders.
@@ -325,7 +327,8 @@ def test_a_sample_far_below_is_no_second_dataset(tmp_path, capsys):
     yolo(tmp_path / "data", names="ab")
     yolo(tmp_path / "src/app/yolo/sample", names="s")
     assert loaded(tmp_path)[0] == {"train": ["a.jpg", "b.jpg"]}
-    assert "sample' is YOLO: splits train as well" in capsys.readouterr().out
+    text = "sample' also holds a dataset of other images (YOLO: split train; "
+    assert text in capsys.readouterr().out
 
 
 def test_txt_files_in_anns_have_their_images_in_the_folder_of_a_split(tmp_path):
@@ -369,7 +372,7 @@ def test_what_is_read_is_not_named_as_another_dataset(tmp_path, capsys):
     put_records(tmp_path / "data", load(tmp_path))
     capsys.readouterr()
     load(tmp_path, format="tfrecord")
-    assert "TFRecord: splits train as well" not in capsys.readouterr().out
+    assert "also holds a dataset" not in capsys.readouterr().out
 
 
 # --- Numbers.
@@ -626,7 +629,7 @@ def test_one_folder_for_several_splits_stays_where_there_is_no_other(tmp_path):
     put(tmp_path, "data.yaml", text="train: images\nval: images\nnames: [cat]\n")
     names, said = loaded(tmp_path)
     assert names["train"] == names["val"] == ["a.jpg", "b.jpg", "c.jpg"]
-    assert "are the same 3 images" in said
+    assert "contain the same 3 images" in said
 
 
 def test_lists_beside_the_folders_of_a_voc_dataset(tmp_path):
@@ -683,7 +686,9 @@ def test_versions_of_the_same_images_are_not_joined(tmp_path):
         pixels = rng.integers(0, 255, (20, 40, 3), "uint8")
         Image.fromarray(pixels).save(tmp_path / f"{name}.jpg")
     shutil.copytree(tmp_path / "train/v1", tmp_path / "train/v2")
-    with pytest.raises(ValueError, match="look alike: they are no parts of one"):
+    with pytest.raises(
+        ValueError, match="alike: they are versions of one dataset, not"
+    ):
         load_splits(tmp_path)
 
 
@@ -1018,7 +1023,7 @@ def test_images_without_an_xml_file_are_counted(tmp_path):
     assert "no annotation of" not in said  # one of them may be in no list
     (tmp_path / "Annotations/d.jpg.xml").unlink()
     _, said = loaded(tmp_path)
-    assert "2 of 5 images are not read, because no annotation of 'train', 'val'" in said
+    assert "2 of 5 images were not read, because no annotation of 'train', 'v" in said
 
 
 def test_the_same_images_in_two_files_of_records_are_told(tmp_path):
@@ -1031,7 +1036,7 @@ def test_the_same_images_in_two_files_of_records_are_told(tmp_path):
         put(tmp_path, f"records/{split}.record")
         shutil.copy(record, tmp_path / f"records/{split}.record")
     _, said = loaded(tmp_path / "records")
-    assert "'test' and 'train' are the same 1 image" in said
+    assert "'test' and 'train' contain the same 1 image" in said
 
 
 def test_an_image_of_two_splits_has_the_boxes_of_both(tmp_path, capsys):
@@ -1042,7 +1047,8 @@ def test_an_image_of_two_splits_has_the_boxes_of_both(tmp_path, capsys):
     put(tmp_path, "data/train_labels.csv", text=f"{CSV}a.jpg{box}")
     put(tmp_path, "data/test_labels.csv", text=f"{CSV}a.jpg{box}a.jpg{other}b.jpg{box}")
     loaded(tmp_path)
-    assert "3 boxes in 2 images here, 1 box in 1 image there" in capsys.readouterr().out
+    text = "(read: 3 boxes in 2 images; not read: 1 box in 1 image)"
+    assert text in capsys.readouterr().out
 
 
 def test_an_error_of_several_datasets_says_whose_images_one_describes(tmp_path):
@@ -1055,8 +1061,8 @@ def test_an_error_of_several_datasets_says_whose_images_one_describes(tmp_path):
     with pytest.raises(ValueError, match="datasets of different images") as error:
         load(tmp_path, "train")
     lines = str(error.value).splitlines()[1:]
-    assert ["without what cannot be read" in line for line in lines] == [1, 0, 0]
-    assert lines[1].endswith(f"those of '{tmp_path / 'dogs'}'"), lines
+    assert ["not counting what cannot be read" in line for line in lines] == [1, 0, 0]
+    assert lines[1].endswith(f"which lie in '{tmp_path / 'dogs'}'"), lines
 
 
 def test_what_cannot_be_read_is_told_once(tmp_path, capsys):
@@ -1065,7 +1071,7 @@ def test_what_cannot_be_read_is_told_once(tmp_path, capsys):
     put(tmp_path, "code/b.jpg")
     put(tmp_path, "code/test.record")  # of no records
     assert loaded(tmp_path)[0] == {"train": ["a.jpg"]}
-    assert capsys.readouterr().out.count("is TFRecord") == 1
+    assert capsys.readouterr().out.count("a dataset (TFRecord") == 1
 
 
 def test_a_yaml_file_of_other_classes_is_not_of_the_folders_beside_it(tmp_path):
@@ -1098,7 +1104,7 @@ def test_a_link_to_nowhere_in_another_folder_is_no_error(tmp_path):
 def test_each_of_two_paths_may_have_the_same_images(tmp_path):
     for folder in ("one", "copy"):
         yolo(tmp_path / folder, names=["a"])
-    with pytest.warns(UserWarning, match="'train' and 'val' are the same 1 image"):
+    with pytest.warns(UserWarning, match="'train' and 'val' contain the same 1 image"):
         load_each({"train": tmp_path / "one", "val": tmp_path / "copy"})
 
 
@@ -1121,8 +1127,8 @@ def test_a_file_from_before_the_images_were_divided_does_not_hide_splits(
     names, _ = loaded(tmp_path)
     assert names == {"train": ["a.jpg", "a_90.jpg", "b.jpg"], "val": ["c.jpg"]}
     said = capsys.readouterr().out
-    assert "4 boxes in 4 images here, 3 boxes in 3 images there" in said
-    assert "Move these folders away to read that" in said
+    assert "(read: 4 boxes in 4 images; not read: 3 boxes in 3 images)" in said
+    assert "To read them, move the folders of the splits away." in said
     path = tmp_path / "pets" / "via_region_data.json"
     assert loaded(path)[0] == {"train": ["a.jpg", "b.jpg", "c.jpg"]}
 
@@ -1171,10 +1177,10 @@ def test_other_names_of_the_same_boxes_are_told(tmp_path, capsys):
     put(tmp_path, "all.json", text=text)
     load(tmp_path)
     said = capsys.readouterr().out
-    assert "in both, but of other classes: 2 'cat' here, 2 'dog' there" in said
+    assert "but the classes differ (read: 2 'cat'; not read: 2 'dog')." in said
     put(tmp_path, "classes.txt", text="cat")
     load(tmp_path)
-    assert "2 boxes in 2 images in both.\n" in capsys.readouterr().out
+    assert "both have 2 boxes in 2 images.\n" in capsys.readouterr().out
 
 
 def test_a_format_without_names_does_not_name_other_classes(tmp_path, capsys):
@@ -1183,7 +1189,7 @@ def test_a_format_without_names_does_not_name_other_classes(tmp_path, capsys):
     text = text.replace("[1, 2, 12, 13]", "[12, 6, 16, 8]")
     put(tmp_path, "all.json", text=text)
     load(tmp_path)
-    assert "2 boxes in 2 images in both.\n" in capsys.readouterr().out
+    assert "both have 2 boxes in 2 images.\n" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize("text", ["<gps/>", "", VOC.replace("object", "thing")])
@@ -1241,7 +1247,7 @@ def test_a_split_in_the_root_is_named_by_its_folder_beside_another_dataset(tmp_p
     voc(tmp_path, "d", "e", images="labelled", annotations="labelled")
     with pytest.raises(ValueError, match="pass the folder of one of them") as error:
         load(tmp_path)
-    assert f"'{tmp_path / 'test'}' is Pascal VOC: splits test" in str(error.value)
+    assert f"'{tmp_path / 'test'}' is Pascal VOC: split test" in str(error.value)
     assert len(load(tmp_path / "test")) == 3
 
 

@@ -35,9 +35,9 @@ def test_a_json_in_annotations_beside_one_in_the_folder_is_told(
     put(tmp_path, f"{inner}/instances_default.json", text=coco("a.jpg"))
     assert loaded(tmp_path)[0] == {"train": ["a.jpg", "b.jpg"]}
     said = capsys.readouterr().out
-    assert f"The same images are in '{tmp_path / inner}' as COCO json, which is" in said
-    assert "2 boxes in 2 images here, 1 box in 1 image there" in said
-    assert "Pass its folder for that." in said
+    assert f"'{tmp_path / inner}' also has annotations of the same images as C" in said
+    assert "(read: 2 boxes in 2 images; not read: 1 box in 1 image)" in said
+    assert "To read them, pass that folder." in said
     assert len(load(tmp_path / inner)) == 1
 
 
@@ -47,7 +47,7 @@ def test_a_json_in_annotations_of_fewer_other_images_is_left_aside(tmp_path, cap
     put(tmp_path, "annotations/instances_default.json", text=coco("c.jpg"))
     assert loaded(tmp_path)[0] == {"train": ["a.jpg", "b.jpg"]}
     said = capsys.readouterr().out
-    assert "as well, of other images, which is not read: 1 box in 1 image" in said
+    assert "dataset of other images (COCO json: split train; 1 box in 1 image)" in said
     put(tmp_path, "images/d.jpg", "images/e.jpg")
     put(
         tmp_path,
@@ -57,7 +57,7 @@ def test_a_json_in_annotations_of_fewer_other_images_is_left_aside(tmp_path, cap
     with pytest.raises(ValueError, match="2 datasets of different images") as error:
         load(tmp_path)
     file = str(tmp_path / "annotations.json")
-    assert f"(pass {file!r} for that)" in str(error.value)
+    assert f"(to read it, pass {file!r})" in str(error.value)
     assert len(load(tmp_path / "annotations.json")) == 2
     assert len(load(tmp_path / "annotations")) == 3
 
@@ -69,11 +69,11 @@ def test_a_folder_with_all_images_of_the_one_around_it_and_more_is_read(
     voc(tmp_path, *"abc", images="forms/all", annotations="forms/all")
     assert loaded(tmp_path)[0] == {"train": ["a.jpg", "b.jpg", "c.jpg"]}
     said = capsys.readouterr().out
-    assert "3 boxes in 3 images here, 1 box in 1 image there" in said
-    assert f"Move '{tmp_path / 'forms' / 'all'}' away to read that" in said
+    assert "(read: 3 boxes in 3 images; not read: 1 box in 1 image)" in said
+    assert f"To read them, move '{tmp_path / 'forms' / 'all'}' away." in said
     put(tmp_path, "forms/all/a.jpg", color="red")  # another image of that name
     assert loaded(tmp_path)[0] == {"train": ["a.jpg"]}
-    assert "which is not read: pass that folder" in capsys.readouterr().out
+    assert "which was not read. To read it, pass that folder" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(
@@ -93,7 +93,9 @@ def test_more_images_without_objects_in_annotations_are_not_read(tmp_path, capsy
     content["annotations"] = content["annotations"][:1]
     put(tmp_path, "annotations/instances_default.json", text=json.dumps(content))
     assert loaded(tmp_path)[0] == {"train": ["a.jpg"]}
-    assert "1 box in 1 image here, 1 box in 3 images there" in capsys.readouterr().out
+    assert "(read: 1 box in 1 image; not read: 1 box in 3 images)" in (
+        capsys.readouterr().out
+    )
 
 
 def test_a_file_beside_the_images_with_more_of_them_is_read(tmp_path, capsys):
@@ -101,7 +103,7 @@ def test_a_file_beside_the_images_with_more_of_them_is_read(tmp_path, capsys):
     put(tmp_path, "old.json", text=coco("a.jpg"))
     put(tmp_path, "all/new.json", text=coco("a.jpg", "b.jpg", "c.jpg"))
     assert loaded(tmp_path)[0] == {"train": ["a.jpg", "b.jpg", "c.jpg"]}
-    assert f"Pass '{tmp_path / 'old.json'}' for that" in capsys.readouterr().out
+    assert f"To read them, pass '{tmp_path / 'old.json'}'." in capsys.readouterr().out
     assert len(load(tmp_path / "old.json")) == 1
 
 
@@ -112,7 +114,8 @@ def test_test_data_of_a_program_is_no_test_split(tmp_path, capsys):
     voc(inner, "c", images="images", annotations="annotations")
     assert loaded(tmp_path)[0] == {"train": ["a.jpg", "b.jpg"]}
     said = capsys.readouterr().out
-    assert f"'{tmp_path / 'test'}' is Pascal VOC" in said and "is not read" in said
+    assert f"'{tmp_path / 'test'}' also holds a dataset (Pascal VOC" in said
+    assert "which was not read" in said
     # An archive that was unpacked into a folder of its name is a split.
     inner = inner.rename(tmp_path / "test" / "test")
     both = {"train": ["a.jpg", "b.jpg"], "test": ["c.jpg"]}
@@ -157,7 +160,7 @@ def test_json_in_annotations_beside_a_csv_is_one_dataset(tmp_path, capsys):
     put(tmp_path, "annotations/instances_val.json", text=coco("b.jpg"))
     assert loaded(tmp_path)[0] == {"train": ["a.jpg"], "val": ["b.jpg"]}
     said = capsys.readouterr().out
-    assert f"The same images are in '{tmp_path}' as CSV, which is not read" in said
+    assert f"'{tmp_path}' also has annotations of the same images as CSV. They" in said
     assert "as COCO json" not in said
 
 
@@ -170,10 +173,12 @@ def test_a_file_of_another_format_in_annotations_is_told(tmp_path, capsys, is_sa
     assert loaded(tmp_path)[0] == {"train": ["a.jpg", "b.jpg"]}
     said, place = capsys.readouterr().out, str(tmp_path / "annotations")
     if is_same:
-        assert f"The same images are in {place!r} as CSV, which is not read" in said
+        text = f"{place!r} also has annotations of the same images as CSV. They were"
+        assert text in said
     else:
-        assert f"{place!r} is CSV: splits train as well, of other images" in said
-    assert "Pass format='csv' (--format) or its folder for that" in said
+        text = f"{place!r} also holds a dataset of other images (CSV: split train; "
+        assert text in said
+    assert "pass format='csv' (--format) or pass that folder." in said
     assert len(load(tmp_path, format="csv")) == 1
     assert len(load(tmp_path, format="coco")) == 2
 
@@ -184,7 +189,8 @@ def test_a_test_split_beside_those_in_annotations_is_left_aside(tmp_path, capsys
     put(tmp_path, "test_labels.csv", text=CSV + rows["a"])
     put(tmp_path, "annotations/train_labels.csv", text=CSV + rows["b"] + rows["c"])
     assert loaded(tmp_path)[0] == {"train": ["b.jpg", "c.jpg"]}
-    assert f"'{tmp_path}' is CSV: splits test as well" in capsys.readouterr().out
+    text = f"'{tmp_path}' also holds a dataset of other images (CSV: split test; "
+    assert text in capsys.readouterr().out
 
 
 @pytest.mark.parametrize("name", ["backup", "augmented", "more", "test"])
@@ -195,7 +201,7 @@ def test_a_folder_with_a_few_more_images_than_the_one_around_it_is_not_read(
     voc(tmp_path, *"abc", images="pets", annotations="pets")
     voc(tmp_path, *number, images=f"pets/{name}", annotations=f"pets/{name}")
     assert loaded(tmp_path)[0] == {"train": ["a.jpg", "b.jpg", "c.jpg"]}
-    assert "which is not read: pass that folder" in capsys.readouterr().out
+    assert "which was not read. To read it, pass that folder" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(
@@ -226,7 +232,7 @@ def test_a_test_split_above_the_data_is_told_with_its_file(tmp_path, capsys):
     put(tmp_path, "test_labels.csv", text=CSV + rows["a"])
     put(tmp_path, "data/train_labels.csv", text=CSV + rows["b"])
     assert loaded(tmp_path)[0] == {"train": ["b.jpg"]}
-    cure = f"Pass '{tmp_path / 'test_labels.csv'}' for that."
+    cure = f"To read it, pass '{tmp_path / 'test_labels.csv'}'."
     assert cure in capsys.readouterr().out
 
 
@@ -234,14 +240,16 @@ def test_a_folder_called_after_the_split_that_is_read_is_told(tmp_path, capsys):
     voc(tmp_path, "a", "b", images=".", annotations=".")
     voc(tmp_path, "c", images="train", annotations="train")
     assert loaded(tmp_path)[0] == {"train": ["a.jpg", "b.jpg"]}
-    assert f"'{tmp_path / 'train'}' is Pascal VOC" in capsys.readouterr().out
+    text = f"'{tmp_path / 'train'}' also holds a dataset (Pascal VOC"
+    assert text in capsys.readouterr().out
 
 
 def test_a_dataset_in_a_folder_of_results_is_told(tmp_path, capsys):
     voc(tmp_path, "a", images="dataset", annotations="dataset")
     voc(tmp_path, "b", "c", images="output", annotations="output")
     assert loaded(tmp_path)[0] == {"train": ["a.jpg"]}
-    assert f"'{tmp_path / 'output'}' is Pascal VOC" in capsys.readouterr().out
+    text = f"'{tmp_path / 'output'}' also holds a dataset (Pascal VOC"
+    assert text in capsys.readouterr().out
 
 
 @pytest.mark.parametrize("place", ["1/2/3/4/5/6/7", "src/program/data/heads/input"])
@@ -298,9 +306,9 @@ def test_a_split_whose_json_is_that_of_another_may_be_left_out(tmp_path, capsys)
         load_splits(tmp_path)
     names, said = loaded(tmp_path, on_error="skip")
     assert names == {"train": ["a.jpg", "b.jpg"]}
-    assert "the split 'test' is left out: `from_coco` found no folder" in said
+    assert "The split 'test' was left out: `from_coco` found no folder" in said
     said = capsys.readouterr().out
-    assert "'test' is left out: no image of it is there" in said
+    assert "The split 'test' was left out, because none of its images was f" in said
     assert "pass that folder" not in said
     shutil.rmtree(tmp_path / "train")
     with pytest.raises(FileNotFoundError, match="found no folder"):
@@ -405,7 +413,7 @@ def test_equal_lists_of_two_splits_are_both_read(tmp_path):
     put(tmp_path, "train.txt", "val.txt", text="a\nb\n")
     names, said = loaded(tmp_path)
     assert names == {"train": ["a.jpg", "b.jpg"], "val": ["a.jpg", "b.jpg"]}
-    assert "'train' and 'val' are the same 2 images" in said
+    assert "'train' and 'val' contain the same 2 images" in said
 
 
 @pytest.mark.parametrize("place", [".", "annotations"])
@@ -477,7 +485,8 @@ def test_lists_whose_images_have_copies_in_another_format_are_read(tmp_path, cap
     assert names == {"train": ["a.jpg", "b.jpg"], "valid": ["c.jpg"]}
     assert load(tmp_path, "train").class_names == ("cube",)
     assert "copies are read that have one" in said
-    assert f"'{tmp_path / 'java'}' as Pascal VOC" in capsys.readouterr().out
+    text = f"'{tmp_path / 'java'}' also has annotations of the same images as Pascal"
+    assert text in capsys.readouterr().out
 
 
 @pytest.mark.parametrize("names", ["Maçã\nPera\n", "Maca\nPera\n"])
@@ -653,7 +662,7 @@ def test_a_dataset_that_cannot_be_read_is_among_several(tmp_path):
     put(tmp_path, "three/via_region_data.json", text=json.dumps(content))
     with pytest.raises(ValueError, match="datasets of different images") as error:
         load(tmp_path)
-    said = f"'{tmp_path / 'three'}' is VIA: splits train; it cannot be read: "
+    said = f"'{tmp_path / 'three'}' is VIA: split train; it cannot be read: "
     assert said in str(error.value)
     assert "class_attribute" in str(error.value)
 
@@ -676,7 +685,7 @@ def test_boxes_of_unknown_classes_are_not_said_to_be_equal(tmp_path, capsys):
     with pytest.raises(ValueError, match="unknown class") as error:
         load_splits(tmp_path)
     said = capsys.readouterr().out
-    assert "0 boxes in 2 images in both, without what cannot be read" in said
+    assert "both have 0 boxes in 2 images, not counting what cannot be read" in said
     assert "classes.txt' has only 1 name" in str(error.value)
 
 

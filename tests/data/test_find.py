@@ -111,7 +111,7 @@ def test_several_datasets_below_are_offered_by_name(tmp_path):
     put(tmp_path / "dogs", "c.xml", "d.xml", text=VOC)
     with pytest.raises(ValueError, match="holds 2 datasets") as caught:
         load(tmp_path)
-    assert f"{str(tmp_path / 'cats')!r} is YOLO: splits train" in str(caught.value)
+    assert f"{str(tmp_path / 'cats')!r} is YOLO: split train" in str(caught.value)
     assert f"{str(tmp_path / 'dogs')!r} is Pascal VOC" in str(caught.value)
 
 
@@ -126,10 +126,10 @@ def test_the_error_of_annotations_that_cannot_be_read_says_why(tmp_path):
     put(tmp_path, "a/a.csv", text=f"{CSV}b.jpg,40,20,cat,1,2,14,16\n")
     put(tmp_path, "b/c.jpg")
     put(tmp_path, "b/c.xml", text=VOC.replace("<xmin>2", "<xmin>x"))
-    with pytest.raises(ValueError, match="none can be read") as caught:
+    with pytest.raises(ValueError, match="none of them can be read") as caught:
         load(tmp_path)
-    assert f"{str(tmp_path / 'a')!r}, CSV: splits a: " in str(caught.value)
-    assert f"{str(tmp_path / 'b')!r}, Pascal VOC: splits train: " in str(caught.value)
+    assert f"{str(tmp_path / 'a')!r}, CSV: split a: " in str(caught.value)
+    assert f"{str(tmp_path / 'b')!r}, Pascal VOC: split train: " in str(caught.value)
     assert "found no object" in str(caught.value)
 
 
@@ -149,7 +149,7 @@ def test_a_csv_made_of_xml_files_in_another_folder_is_read_for_its_splits(
         row = f"{name}.jpg,40,20,cat,1,2,14,16\n"
         put(tmp_path, f"data/{split}_labels.csv", text=CSV + row)
     assert loaded(tmp_path)[0] == {"test": ["b.jpg"], "train": ["a.jpg"]}
-    assert "which is not read: 2 boxes in 2 images in both" in capsys.readouterr().out
+    assert "were not read: both have 2 boxes in 2 images.\n" in capsys.readouterr().out
 
 
 # --- Splits and images in folders below.
@@ -168,8 +168,11 @@ def test_the_csv_files_of_a_data_folder_are_the_splits_of_xml_files(tmp_path, ca
     capsys.readouterr()
     assert loaded(tmp_path)[0] == {"test": ["b.jpg"], "train": ["a.jpg"]}
     said = capsys.readouterr().out
-    assert "as Pascal VOC, which is not read: 2 boxes in 2 images in both" in said
-    assert "'pets_labels' is left out: its images are those of test, train" in said
+    assert "VOC. They were not read: both have 2 boxes in 2 images.\n" in said
+    text = (
+        "'pets_labels' was left out, because all its images are also in the splits te"
+    )
+    assert text in said
     assert list(find(tmp_path, "voc").readers) == ["train"]
 
 
@@ -344,10 +347,10 @@ def test_splits_that_share_images_are_told(tmp_path):
     yolo(tmp_path, names=("a", "b"))
     put(tmp_path, "data.yaml", text="train: images\nval: ../x/images\nnames: [cat]")
     folder = tmp_path.rename(tmp_path.with_name("x"))
-    with pytest.warns(UserWarning, match="'train' and 'val' are the same 2 images"):
+    with pytest.warns(UserWarning, match="'train' and 'val' contain the same 2 images"):
         splits = load_splits(folder)
     assert [p.kind for p in splits["val"].problems] == ["shared images"]
-    with pytest.warns(UserWarning, match="'val' and 'train' are the same images"):
+    with pytest.warns(UserWarning, match="'val' and 'train' contain the same images"):
         load(folder, "val")
 
 
@@ -356,7 +359,7 @@ def test_copies_in_two_splits_are_told(tmp_path):
         yolo(tmp_path, f"images/{split}", f"labels/{split}", names=("a", split))
     Image.new("RGB", (40, 20), "red").save(tmp_path / "images/val/val.jpg")
     said = loaded(tmp_path)[1]
-    assert "1 of the 2 images of 'val' are in 'train' as well" in said
+    assert "1 of the 2 images of 'val' is also in 'train'" in said
     Image.new("RGB", (40, 20), "blue").save(tmp_path / "images/val/a.jpg")
     assert loaded(tmp_path)[1] == ""  # the same name is not the same image
 
@@ -557,7 +560,7 @@ def test_images_without_a_txt_file_are_counted(tmp_path):
     assert len(check(tmp_path, model=None, unlabelled="skip").dataset) == 3
     with pytest.raises(ValueError, match="`unlabelled` must be .*'maybe'"):
         load(tmp_path, unlabelled="maybe")
-    with pytest.raises(ValueError, match="formats with a file per image"):
+    with pytest.raises(ValueError, match="formats with one annotation file per image"):
         load(tmp_path / "out", unlabelled="skip")
 
 
@@ -788,7 +791,8 @@ def test_annotations_whose_images_are_gone_are_told_beside_others(tmp_path, caps
     put(tmp_path, "a.xml", text=VOC.format("a.jpg"))
     put(tmp_path, "b.csv", text=CSV + "b.jpg,40,20,cat,2,3,14,16\n")
     assert len(load(tmp_path)) == 1
-    assert "is CSV: splits b as well, which is not read" in capsys.readouterr().out
+    text = "also holds a dataset (CSV: split b), which cannot be read: "
+    assert text in capsys.readouterr().out
 
 
 def test_an_image_is_not_taken_from_a_folder_of_results(tmp_path):
@@ -814,8 +818,9 @@ def test_of_two_formats_that_which_says_what_its_numbers_are_is_read(tmp_path, c
     put(tmp_path, "a.json", text=json.dumps(images))
     assert load(tmp_path)[0]["boxes"].tolist() == [[4, 12, 16, 28]]
     said = capsys.readouterr().out
-    assert "is Create ML" in said and "as CSV, which is not read and differs" in said
-    assert "left 12, top 4, width 16, height 12 here, left 20, top 10" in said
+    assert "is Create ML" in said
+    assert "as CSV. They were not read, and they differ: " in said
+    assert "read: left 12, top 4, width 16, height 12; not read: left 20, top 1" in said
 
 
 def test_images_of_a_dataset_beside_are_not_taken(tmp_path):
@@ -879,7 +884,8 @@ def test_a_list_of_a_split_that_is_empty_is_left_out(tmp_path, capsys, lists):
     put(tmp_path, *(f"ImageSets/Main/{name}.txt" for name in lists))
     put(tmp_path, "ImageSets/Main/train.txt", text="a\n")
     assert loaded(tmp_path)[0] == {"train": ["a.jpg"]}
-    assert "'val' is left out: no image of it is there" in capsys.readouterr().out
+    text = "  The split 'val' was left out, because none of its images was found.\n"
+    assert text in capsys.readouterr().out
 
 
 def test_a_split_without_objects_has_the_classes_of_the_others(tmp_path):
@@ -903,11 +909,12 @@ def test_an_empty_list_of_a_split_does_not_hide_a_format_behind_another(
     assert loaded(tmp_path)[0] == {"train": ["a.jpg"]}
     lines = capsys.readouterr().out.splitlines()
     assert lines[0].endswith("is Pascal VOC: splits test, train, val")
-    assert "as CSV, which is not read: 1 box in 1 image in both" in lines[1]
+    assert "as CSV. They were not read: both have 1 box in 1 image." in lines[1]
     assert lines[2:4] == [
-        f"  {s!r} is left out: no image of it is there" for s in ("test", "val")
+        f"  The split {s!r} was left out, because none of its images was found."
+        for s in ("test", "val")
     ]
-    assert lines[4].startswith(f"  {str(tmp_path / 'other')!r} is Pascal VOC")
+    assert lines[4].startswith(f"  {str(tmp_path / 'other')!r} also holds a dataset")
 
 
 def test_a_csv_without_rows_does_not_hide_the_other_split(tmp_path):
@@ -933,7 +940,7 @@ def test_csv_files_are_compared_with_the_xml_files_of_the_folders_of_splits(
         "train": ["a.jpg", "b.jpg"],
     }
     out = capsys.readouterr().out
-    assert "as CSV, which is not read and differs: 4 boxes in 4 images here" in out
+    assert "as CSV. They were not read, and they differ (read: 4 boxes in" in out
 
 
 @pytest.mark.parametrize("split", ["train", "test"])
@@ -987,7 +994,7 @@ def test_folders_beside_records_are_named_and_not_the_records(tmp_path, capsys):
     capsys.readouterr()
     load(tmp_path, format="tfrecord")
     lines = capsys.readouterr().out.splitlines()
-    assert [line.partition(" is ")[0] for line in lines[1:]] == [
+    assert [line.partition(" also ")[0] for line in lines[1:]] == [
         f"  {str(tmp_path / name)!r}" for name in ("images", "new")
     ]
 
@@ -1006,7 +1013,7 @@ def test_datasets_in_other_folders_are_named(tmp_path, capsys, is_divided):
     lines = capsys.readouterr().out.splitlines()
     assert len(lines) == 2
     place = str(tmp_path / "other" / "phone")
-    assert lines[1].startswith(f"  {place!r} is CSV: splits train as well, which")
+    assert lines[1].startswith(f"  {place!r} also holds a dataset (CSV: split train)")
     load(tmp_path, "train")  # of two splits, one is read: nothing is known of others
     assert len(capsys.readouterr().out.splitlines()) == 2 - is_divided
 
@@ -1036,7 +1043,7 @@ def test_darknet_lists_without_names_give_way_to_voc_with_names(tmp_path, capsys
         "val": 1,
     }
     assert splits["train"].class_names == ("cat",)
-    assert "as YOLO, which is not read" in capsys.readouterr().out
+    assert "as YOLO. They were not read" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize("place", [".", "dataset/labels"])
@@ -1081,7 +1088,8 @@ def test_another_format_is_named_where_the_images_of_one_are_gone(tmp_path):
     put(tmp_path, "images.zip")
     with pytest.raises(FileNotFoundError) as caught:
         load_splits(tmp_path)
-    assert "Pascal VOC: splits test, train: pass format='voc'" in str(caught.value)
+    text = "a dataset (Pascal VOC: splits test, train). To read it, pass format="
+    assert f"{text}'voc'" in str(caught.value)
     assert str(tmp_path / "images.zip") in str(caught.value)
     assert len(load_splits(tmp_path, format="voc")) == 2
 
@@ -1106,4 +1114,4 @@ def test_of_many_datasets_of_the_same_images_a_few_are_named(tmp_path, capsys):
     load(tmp_path)
     lines = capsys.readouterr().out.splitlines()
     assert len(lines) == 10
-    assert lines[-1] == "  and in 4 more, which are not read"
+    assert lines[-1] == "  Not read: 4 more datasets of the same images"

@@ -139,7 +139,9 @@ def write_lists(folder, **names):
 
 def test_images_of_the_validation_split_are_not_trained_on(tmp_path, capsys):
     write_lists(tmp_path, train="a b c d", val="c d e")
-    with pytest.warns(UserWarning, match="2 of the 3 images of 'val' are in 'train'"):
+    with pytest.warns(
+        UserWarning, match="2 of the 3 images of 'val' are also in 'train'"
+    ):
         splits = choose_splits(RunConfiguration(data=str(tmp_path)))
     assert sizes(splits) == {"train": 2, "validation": 3}
     assert [record.name for record in splits.train.records] == ["a.png", "b.png"]
@@ -168,7 +170,7 @@ def test_a_split_that_has_no_use_is_named(tmp_path, capsys):
 def test_of_train_and_val_that_are_one_folder_a_part_is_kept(tmp_path, capsys):
     write_lists(tmp_path, train="a b c d e")
     (tmp_path / "data.yaml").write_text("train: images\nval: images\nnames: [cat]")
-    with pytest.warns(UserWarning, match="'train' and 'val' are the same 5 images"):
+    with pytest.warns(UserWarning, match="'train' and 'val' contain the same 5 images"):
         splits = choose_splits(RunConfiguration(data=str(tmp_path)))
     assert sizes(splits) == {"train": 4, "validation": 1}
     said = capsys.readouterr().out

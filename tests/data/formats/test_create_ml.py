@@ -42,7 +42,7 @@ def write(tmp_path):
 )
 def test_centers_and_sides(write, content, capsys):
     dataset = data.load(write(content))
-    assert "Create ML json: splits train" in capsys.readouterr().out
+    assert "Create ML json: split train" in capsys.readouterr().out
     assert dataset.class_names == ("ant", "cat")
     record = next(r for r in dataset.records if r.file_name == "b.png")
     np.testing.assert_array_equal(record.boxes_xywh, [[5.5, 2, 20, 10]] * 2)

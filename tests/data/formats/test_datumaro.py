@@ -146,7 +146,7 @@ def test_vott(library, tmp_path, capsys):
     content = {"name": "pets", "tags": [{"name": "cat"}], "assets": {"0f": asset}}
     (tmp_path / "pets-export.json").write_text(json.dumps(content))
     dataset = data.load(tmp_path)
-    assert "is VoTT json: splits train" in capsys.readouterr().out
+    assert "is VoTT json: split train" in capsys.readouterr().out
     np.testing.assert_array_equal(dataset.records[0].boxes_xywh, [[5.5, 2, 20, 10]])
 
 
@@ -203,4 +203,4 @@ def test_load_names_the_package_where_it_is_missing(
     cure = r'Reading .* needs datumaro: pip install "effdet-keras\[datumaro\]"'
     with pytest.raises(MissingPackageError, match=cure):
         data.load(tmp_path)
-    assert f"is {title}: splits train" in capsys.readouterr().out
+    assert f"is {title}: split train" in capsys.readouterr().out

@@ -54,7 +54,7 @@ def test_ends_of_lines_within_texts_are_none(write, end):
 def test_boxes_and_the_class_map(write, capsys):
     folder = write(row("b.png", BOX, {**BOX, "class_id": 0}), row("a.png"))
     dataset = data.load(folder)
-    assert "is Ground Truth manifest: splits train" in capsys.readouterr().out
+    assert "is Ground Truth manifest: split train" in capsys.readouterr().out
     assert dataset.class_names == ("dog", "cat")
     assert dataset.records[0].image == str(folder / "images" / "b.png")
     np.testing.assert_array_equal(dataset.records[0].boxes_xywh, [[5, 2, 20, 10]] * 2)

@@ -70,7 +70,7 @@ LISTS = [{"bbox": b, "label": c} for b, c in zip(*OBJECTS.values())]
 def test_objects_are_lists_or_a_list(write, objects, capsys):
     folder = write(jsonl({"file_name": "b.png", "objects": objects}, ROWS[1]))
     dataset = data.load(folder)
-    assert "is Hugging Face: splits train" in capsys.readouterr().out
+    assert "is Hugging Face: split train" in capsys.readouterr().out
     assert dataset.class_names == ("cat", "dog")
     record = dataset.records[0]
     np.testing.assert_array_equal(record.boxes_xywh, [BOX, [0, 0, 4, 4]])

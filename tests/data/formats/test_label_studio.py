@@ -86,7 +86,7 @@ def test_percents_become_pixels_and_predictions_are_not_read(write, capsys):
         task(12, SECOND, annotation()),
     )
     dataset = data.load(folder, masks=True)
-    assert "is Label Studio: splits train" in capsys.readouterr().out
+    assert "is Label Studio: split train" in capsys.readouterr().out
     assert dataset.class_names == ("cat", "dog")
     assert [r.source_id for r in dataset.records] == [11, 12]
     assert [r.file_name for r in dataset.records] == ["a.png", "b.png"]

@@ -66,7 +66,7 @@ def write(tmp_path):
 )
 def test_boxes_and_polygons_of_both_versions(write, capsys, rows, name, text):
     dataset = data.load(write(rows, name, text=text))
-    assert "is Labelbox: splits train" in capsys.readouterr().out
+    assert "is Labelbox: split train" in capsys.readouterr().out
     assert dataset.class_names == ("Ant", "Cat")
     assert [record.file_name for record in dataset.records] == ["a.png", "b.png"]
     np.testing.assert_array_equal(

@@ -511,7 +511,7 @@ def test_a_pattern_is_a_dataset_of_load_and_of_commands(tmp_path, command):
     assert "== val ==" in said and "2 images" in said
     with pytest.raises(FileNotFoundError, match="test-"):
         load(f"{tmp_path}/records/test-*")
-    with pytest.raises(ValueError, match="is for TFRecord files"):
+    with pytest.raises(ValueError, match="is only for TFRecord files"):
         load(f"{tmp_path}/records/val-*", format="coco")
     with pytest.raises(ValueError, match="has the name of TFRecord files"):
         load(f"{tmp_path}/records/*.pbtxt")
