@@ -44,52 +44,60 @@ KINDS = {
     "unknown class": Kind(Severity.ERROR, "box left out"),
     "duplicate id": Kind(Severity.ERROR, "second image left out"),
     "stray annotation": Kind(Severity.WARNING, "left out"),
-    "only stray annotations": Kind(Severity.ERROR, "every image without objects"),
+    "only stray annotations": Kind(Severity.ERROR, "every image read without objects"),
     "no annotation": Kind(Severity.WARNING, "treated as an image without objects"),
     "empty box": Kind(Severity.WARNING, "box not trained on"),
     "box outside": Kind(Severity.WARNING, "box not trained on"),
-    "boxes beyond images": Kind(Severity.WARNING, "cut at the edge", True),
+    "boxes beyond images": Kind(Severity.WARNING, "cut at the edge of the image", True),
     "boxes below a pixel": Kind(Severity.WARNING, "trained on as read", True),
     "unread shape": Kind(Severity.WARNING, "left out"),
     "unlabelled image": Kind(Severity.WARNING, "left out"),
-    "unnamed class": Kind(Severity.NOTE, "trained on by this name"),
+    "unnamed class": Kind(Severity.NOTE, "trained on under this name"),
     "extra column": Kind(Severity.NOTE, "left out"),
     "pose label": Kind(Severity.NOTE, "its box is read, the key points are left out"),
     "possible pose label": Kind(Severity.NOTE, "read as an outline"),
     "odd outline": Kind(Severity.NOTE, "read without the last number"),
-    "root category": Kind(Severity.NOTE, "is no class"),
-    "box columns": Kind(Severity.NOTE, "read as it says"),
+    "root category": Kind(Severity.NOTE, "not a class"),
+    "box columns": Kind(Severity.NOTE, "read as described"),
     "several files": Kind(Severity.NOTE, "read as one split"),
-    "class without box": Kind(Severity.NOTE, "an image without objects"),
+    "class without box": Kind(Severity.NOTE, "read as an image without objects"),
     "repeated annotation file": Kind(Severity.NOTE, "not read"),
     "several labels": Kind(Severity.NOTE, "the first with objects is read"),
     "several entries": Kind(Severity.NOTE, "read as one image"),
     "image of another size": Kind(
         Severity.NOTE, "the image inside the json file is read"
     ),
-    "stale image path": Kind(Severity.NOTE, "the image of its own name is read"),
+    "stale image path": Kind(Severity.NOTE, "the image beside it is read"),
     "closed lines": Kind(Severity.NOTE, "read as outlines"),
     "oriented box": Kind(Severity.NOTE, "read as the upright box around it"),
-    "moved images": Kind(Severity.NOTE, "read from where it is", True),
-    "moved folders": Kind(Severity.NOTE, "read from where it is", True),
+    "moved images": Kind(Severity.NOTE, "read from where they are", True),
+    "moved folders": Kind(Severity.NOTE, "read from where they are", True),
     "images without txt file": Kind(
-        Severity.WARNING, "an image without objects, or left out, as it says", True
+        Severity.WARNING,
+        "read as images without objects, or left out: the message says which",
+        True,
     ),
-    "images without a box left": Kind(Severity.WARNING, "images without objects", True),
-    "images without a row": Kind(Severity.WARNING, "images without objects", True),
+    "images without a box left": Kind(
+        Severity.WARNING, "read as images without objects", True
+    ),
+    "images without a row": Kind(
+        Severity.WARNING, "read as images without objects", True
+    ),
     "txt files without image": Kind(Severity.WARNING, "left out", True),
     "files that are no images": Kind(Severity.WARNING, "left out", True),
     "images beside splits": Kind(Severity.WARNING, "left out", True),
-    "classes without names": Kind(Severity.WARNING, "called by their numbers", True),
-    "lists of class names": Kind(Severity.NOTE, "read by them as it says", True),
+    "classes without names": Kind(Severity.WARNING, "named by their numbers", True),
+    "lists of class names": Kind(
+        Severity.NOTE, "the list that the message names is used", True
+    ),
     "unlisted images": Kind(Severity.NOTE, "not read", True),
     "missing split": Kind(Severity.WARNING, "left out", True),
     "other yaml file": Kind(Severity.WARNING, "not read", True),
     "other csv file": Kind(Severity.WARNING, "not read", True),
     "other label map": Kind(Severity.WARNING, "not read", True),
-    "number of classes": Kind(Severity.WARNING, "the names count", True),
+    "number of classes": Kind(Severity.WARNING, "the list of names is used", True),
     "shared images": Kind(
-        Severity.WARNING, "trained on and evaluated on, as it says", True
+        Severity.WARNING, "trained on and evaluated on, as the message says", True
     ),
     # Found by `check`.
     "corrupt image": Kind(Severity.ERROR, "image skipped in training"),
@@ -105,7 +113,7 @@ KINDS = {
     ),
     "shared near-duplicate": Kind(
         Severity.WARNING,
-        "nearly trained on and evaluated on, so the evaluation is too good",
+        "almost the same image is trained on, so the evaluation is too good",
     ),
     "similar class names": Kind(Severity.WARNING, "trained on as different classes"),
     "clipped box": Kind(Severity.NOTE, "clipped to the image"),
@@ -259,12 +267,12 @@ class Problems:
         others = [p for p in self._found if not KINDS[p.kind].counts_all]
         serious = [p for p in others if p.severity is not Severity.NOTE]
         if serious:
-            described = describe_problems(serious)
-            text = f"{self.reader} left out or does not train on: {described}"
+            described = describe_problems(serious, with_consequences=True)
+            text = f"{self.reader} found {described}"
             are_errors = any(p.severity is Severity.ERROR for p in serious)
             if self._on_error == "auto" and are_errors:
-                text += ". These are few. To stop at any error, pass on_error='raise'"
-                text += " (--on-error raise)"
+                text += ". The errors are few, so the rest was read. To stop at any, "
+                text += "pass on_error='raise' (--on-error raise)"
             warnings.warn(text, stacklevel=3)
         for note in self._notes:
             text = f"{self.reader}: {note} ({KINDS[note.kind].consequence})"
@@ -311,19 +319,24 @@ class Problems:
         return tuple(self._found)
 
 
-def describe_problems(problems: Sequence[Problem], shown: int = 3) -> str:
+def describe_problems(
+    problems: Sequence[Problem], shown: int = 3, *, with_consequences: bool = False
+) -> str:
     """Returns one line that counts the problems of each kind and names the first.
 
     Args:
         problems: sequence of `Problem`.
         shown: int, how many problems of each kind are named.
+        with_consequences: bool, whether to say what happens to each kind.
     """
     parts = []
     for kind in dict.fromkeys(problem.kind for problem in problems):
         members = [problem for problem in problems if problem.kind == kind]
         names = [str(problem) for problem in members[:shown]]
         names += ["..."] if len(members) > shown else []
-        parts.append(f"{count_kind(kind, len(members))}: {'; '.join(names)}")
+        consequence = f" ({KINDS[kind].consequence})" if with_consequences else ""
+        count = count_kind(kind, len(members))
+        parts.append(f"{count}: {'; '.join(names)}{consequence}")
     return ". ".join(parts)
 
 

@@ -1238,7 +1238,7 @@ def test_boxes_of_images_of_another_size_are_told(tmp_path, bottom, is_told):
     text = "3 of 4 boxes end far outside their image, such as at x 20, y 36 in 'a.jpg'"
     assert (text in said) == is_told
     assert (
-        "width is 40 and height 20: are they of images of another" in said
+        "width is 40 and height 20: do they belong to images of another" in said
     ) == is_told
 
 

@@ -387,7 +387,7 @@ def test_paths_of_other_machines_are_found_by_their_ending(tmp_path, name, forma
         put(tmp_path, "annotations/0001.xml", text=VOC.format(name))
     else:
         put(tmp_path, "boxes.csv", text=f"{CSV}{name},40,20,cat,1,2,14,16\n")
-    with pytest.warns(UserWarning, match="1 of 1 images are not where it says"):
+    with pytest.warns(UserWarning, match="1 of 1 image is not where the ann"):
         dataset = load(tmp_path)
     assert paths(dataset, tmp_path) == ["pictures/deep/x.png"]
     assert [p.kind for p in dataset.problems] == ["moved images"]
@@ -397,7 +397,7 @@ def test_the_longest_ending_counts_and_must_be_one_image(tmp_path):
     put(tmp_path, "a/pets/x.png", "z/y.png")
     put(tmp_path, "a/cars/x.png", "w/y.png", color="red")
     put(tmp_path, "one.json", text=coco("/home/me/pets/x.png"))
-    with pytest.warns(UserWarning, match="not where it says"):
+    with pytest.warns(UserWarning, match="not where the annotations say"):
         assert paths(load(tmp_path), tmp_path) == ["a/pets/x.png"]
     for name in ("/home/me/x.png", "/home/me/y.png", "gone.png"):
         put(tmp_path, "one.json", text=coco(name))
@@ -417,7 +417,7 @@ def test_an_image_is_never_taken_from_another_split_nor_taken_twice(tmp_path):
         load(tmp_path / "other")
     # Nor an image of another size than annotated.
     put(tmp_path / "other", "x.json", text=coco("/p/a.png", size=(400, 20)))
-    sizes = r"height and width are \(20, 40\), and \(20, 400\) in the annotations"
+    sizes = r"width are \(20, 40\), those in the annotations \(20, 400\)"
     with pytest.raises(FileNotFoundError, match=rf"1 missing image: .*a\.png.*{sizes}"):
         load(tmp_path / "other")
 
@@ -427,13 +427,15 @@ def test_the_error_names_the_images_of_which_none_could_be_taken(tmp_path):
     put(tmp_path, "b/x.png", color="red")
     rows = "/me/x.png,40,20,cat,1,2,14,16\n/me/y.png,40,20,cat,1,2,14,16\n"
     put(tmp_path, "boxes.csv", text=f"{CSV}{rows}")
-    message = r"2 images have that name, such as '.*a.x\.png', '.*b.x\.png': which is"
+    message = (
+        r"2 images have that name, such as '.*a.x\.png', '.*b.x\.png': it is unclear"
+    )
     with pytest.raises(FileNotFoundError, match=f"1 missing image: .*{message}"):
         load(tmp_path)
     rows = "/me/a/x.png,40,20,cat,1,2,14,16\n/p/y.png,40,20,cat,1,2,14,16\n"
     rows += "/q/y.png,40,20,cat,1,2,14,16\n"
     put(tmp_path, "boxes.csv", text=f"{CSV}{rows}")
-    message = r"b.y\.png' has that name, and is of another entry or another split"
+    message = r"b.y\.png' has that name, but belongs to another entry or another s"
     with pytest.raises(FileNotFoundError, match=f"2 missing images: .*{message}"):
         load(tmp_path)
 
@@ -798,7 +800,7 @@ def test_annotations_whose_images_are_gone_are_told_beside_others(tmp_path, caps
 def test_an_image_is_not_taken_from_a_folder_of_results(tmp_path):
     put(tmp_path, "photos/a.jpg", "results/a.jpg", "train_masks/a.jpg")
     put(tmp_path, "annotations/a.xml", text=VOC.format("a.jpg"))
-    with pytest.warns(UserWarning, match="not where it says"):
+    with pytest.warns(UserWarning, match="not where the annotations say"):
         assert paths(load(tmp_path), tmp_path) == ["photos/a.jpg"]
 
 

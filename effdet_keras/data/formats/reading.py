@@ -193,8 +193,8 @@ def _tell_of_emptied(found, labels, sizes, problems):
     if emptied:
         detail = (
             f"all boxes of {count_of(len(emptied), 'image')} are left out, such as "
-            f"those of {str(emptied[0])!r}: the detector learns that nothing is there. "
-            "Repair these annotations, or take these images out"
+            f"those of {str(emptied[0])!r}: the detector would learn that these images "
+            "are empty. Repair their annotations, or take the images out"
         )
         problems.add("images without a box left", emptied[0], detail)
 
@@ -230,8 +230,9 @@ def _labels(found, keys, problems, why_unknown):
         detail = (
             f"{boxes} with {why}"
             if why
-            else f"{name!r} of {boxes} (if you passed `class_names`, name it too: "
-            "classes are left out afterwards, with `dataset.filter(classes=...)`)"
+            else f"{name!r}, the class of {boxes}, is not among the classes (if you "
+            "passed `class_names`, add it there; to leave a class out, use "
+            "`dataset.filter(classes=...)` afterwards)"
         )
         problems.add("unknown class", place[name], detail, count=count)
     return labels
@@ -327,7 +328,7 @@ def _find_missing(found, sizes, problems, source, image_dir):
             lost.append(image)
             continue
         count += 1
-        first = first or f"{image.file_name!r}, which is {str(place)!r}"
+        first = first or f"{image.file_name!r}, which was found at {str(place)!r}"
         image.image = place
         sizes[i] = _size_of(image, problems)
     alike = images_called([image.file_name for image in lost], source)
@@ -335,11 +336,13 @@ def _find_missing(found, sizes, problems, source, image_dir):
         same = list(filter(is_file, same))
         problems.add("missing image", image.image, _why_missing(image, same))
     if first is not None:
+        verb = "is" if count == 1 else "are"
         problems.add(
             "moved images",
             source,
-            f"{count:,} of {len(found):,} images are not where it says. Found below "
-            f"{str(root)!r} by the ending of their path, such as {first}",
+            f"{count:,} of {count_of(len(found), 'image')} {verb} not where the "
+            f"annotations say. Found below {str(root)!r} by the ending of the path, "
+            f"such as {first}",
         )
 
 
@@ -352,14 +355,17 @@ def _why_missing(image, same):
         return ""
     if len(same) > 1:
         places = ", ".join(repr(str(place)) for place in same[:3])
-        return f"{len(same)} images have that name, such as {places}: which is meant?"
+        return (
+            f"{len(same)} images have that name, such as {places}: it is unclear which "
+            "one is meant"
+        )
     place = repr(str(same[0]))
     if _has_size(same[0], image):
-        return f"{place} has that name, and is of another entry or another split"
+        return f"{place} has that name, but belongs to another entry or another split"
     declared, actual = image.image_size, read_image_size(same[0])
     return (
-        f"{place} has that name and other pixels: height and width are {actual}, and "
-        f"{declared} in the annotations"
+        f"{place} has that name, but another size: its height and width are {actual}, "
+        f"those in the annotations {declared}"
     )
 
 
@@ -405,8 +411,8 @@ def _check_boxes(records, problems, source, are_fractions):
         problems.add(
             "normalized box",
             source,
-            f"all {count:,} lie between 0 and 1, but pixels are expected: multiply "
-            "x by the width and y by the height of the image",
+            f"all {count:,} boxes lie between 0 and 1, but pixels are expected: "
+            "multiply x by the width and y by the height of the image",
         )
         return [record.select(slice(0, 0)) for record in records]
     _note_far_boxes(records, problems, source, are_fractions)
@@ -440,7 +446,7 @@ def _note_far_boxes(records, problems, source, are_fractions):
         return
     worst = far[np.argmax((ends[far] / sizes[far]).max(axis=1))]
     (y, x), (height, width) = ends[worst].tolist(), sizes[worst].tolist()
-    doubt = "are they of images of another size?"
+    doubt = "do they belong to images of another size?"
     if are_fractions:
         doubt = "are they centers and sizes, as fractions of their image?"
     problems.add(
@@ -594,8 +600,8 @@ def image_folder_around(file, split, names, path_in, problems):
     if folder is not None:
         detail = (
             f"no image of {str(file)!r} is below its folder: {names[0]!r} and others "
-            f"are read from {str(folder)!r}, beside that folder. If these are other "
-            "images, pass `image_dir`"
+            f"are read from {str(folder)!r}, beside that folder. If these are not the "
+            "right images, pass `image_dir`"
         )
         problems.add("moved images", file, detail)
     return folder

@@ -210,7 +210,7 @@ def test_sizes_that_are_no_sizes_are_read_from_the_image(content, tmp_path, size
 def test_normalized_boxes_are_an_error(content, tmp_path):
     for annotation in content["annotations"]:
         annotation["bbox"] = [0.25, 0.5, 0.5, 0.5]
-    with pytest.raises(ValueError, match="1 normalized box: .*all 3 lie between"):
+    with pytest.raises(ValueError, match="1 normalized box: .*all 3 boxes lie between"):
         from_coco(content, tmp_path)
     with pytest.warns(UserWarning, match="normalized"):
         dataset = from_coco(content, tmp_path, on_error="skip")

@@ -168,7 +168,7 @@ def test_pixels_where_fractions_are_expected_and_the_other_way_round(write):
     with pytest.raises(ValueError, match="row 2: the first column must be one of"):
         from_csv(write(text))
     text = HEADER + "a.png,40,20,cat,.1,.2,.3,.4\nb.png,40,20,cat,.1,.2,.3,.4\n"
-    with pytest.raises(ValueError, match="1 normalized box: .*all 2 lie between"):
+    with pytest.raises(ValueError, match="1 normalized box: .*all 2 boxes lie between"):
         from_csv(write(text))
 
 

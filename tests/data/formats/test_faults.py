@@ -72,7 +72,7 @@ def bad_box(value):
 
 FAULTS = {
     coco: [
-        (("annotations", {"category_id": 3}), "unknown class.*3 of 1 box"),
+        (("annotations", {"category_id": 3}), "unknown class.*3, the class of 1 box"),
         (bad_box(None), r"bad box: a\.png: bbox=None of annotation 100"),
         (bad_box([1, 2, 3]), r"\[1, 2, 3\].*four finite"),
         (bad_box([1, 2, 3, np.inf]), r"1 bad box: a\.png: .*four finite"),
@@ -119,8 +119,11 @@ FAULTS = {
         ({"object__bbox__xmax": np.array([np.inf])}, "1 bad box: .*record 2.*xmax=inf"),
         ({"object__bbox__xmax": np.array([20.0])}, "must be from 0 to 1"),
         ({"object__class__label": np.array([2.0])}, "labels=0"),
-        ({"object__class__label": np.array([0])}, "unknown class.*0 of"),
-        ({"object__class__label": np.array([2**62])}, f"{2**62} of"),
+        (
+            {"object__class__label": np.array([0])},
+            "unknown class.*0, the class of 1 box",
+        ),
+        ({"object__class__label": np.array([2**62])}, f"{2**62}, the class of 1 box"),
     ],
     tfds: [
         ({"objects": {}}, "example 2: no 'image' in it"),
@@ -130,7 +133,7 @@ FAULTS = {
         (example_of(bbox=[0.1, 0.2, 0.3, 0.4]), r"shape \[n, 4\]"),
         (example_of(label=[1, 0]), "labels=2"),
         (example_of(label=["dog"]), "`label` must be numbers"),
-        (example_of(label=[2]), "1 unknown class: example 2: 3 of 1"),
+        (example_of(label=[2]), "1 unknown class: example 2: 3, the class of 1 box"),
         (example_of(label=[-1]), "1 unknown class: example 2"),
         (example_of(bbox=[[0, 0, np.nan, 1]]), "1 bad box: example 2"),
         (example_of(bbox=[[0, 0, 20, 30]]), "example 2.*must be from 0 to 1"),

@@ -146,7 +146,7 @@ def test_numbers_have_the_names_of_the_dataset_card(write):
     dataset = data.load(write(numbered(1, 0)))
     assert dataset.class_names == ("no", "cat")
     np.testing.assert_array_equal(dataset.records[0].labels, [1, 0])
-    with pytest.raises(ValueError, match="1 unknown class: .*7 of 1 box"):
+    with pytest.raises(ValueError, match="1 unknown class: .*7, the class of 1 box"):
         data.load(write(numbered(1, 7)))
 
 

@@ -236,7 +236,7 @@ def test_what_cannot_be_read_is_left_out_and_told(data, judged, tmp_path, capsys
     capsys.readouterr()
     assert cli.main(["inspect", run, str(data), "--suspects", out]) == 0
     said = capsys.readouterr().err
-    assert "left out or does not train on: 1 bad box" in said
+    assert "found 1 bad box: " in said
     assert "was trained on cannot be read, so all images are judged by" in said
     assert len(judged.trained) == 3 and all("fold" in m for m, _ in judged.judged)
 
