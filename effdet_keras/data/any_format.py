@@ -262,9 +262,11 @@ def load_train_valid(
     if validation and validation[0] != name:
         return splits[name], splits[validation[0]]
     train, valid = splits[name].split(fraction, seed=seed)
+    verb = "is" if len(valid) == 1 else "are"
     print(
-        f"There is no validation split: {len(valid)} images of '{name}', chosen at "
-        f"random, are kept for validation, and {len(train)} are trained on."
+        f"There is no validation split: {count_of(len(valid), 'image')} of '{name}', "
+        f"chosen at random, {verb} kept for validation, and {len(train)} "
+        f"{'is' if len(train) == 1 else 'are'} trained on."
     )
     return train, valid
 

@@ -71,7 +71,8 @@ def suspect_box_format(
         return None
     return (
         f"{100 * as_read:.0f} % of the boxes are empty or reach out of their image as "
-        f"they were read, {100 * shares[name]:.0f} % if their numbers are {name}"
+        f"they were read, but only {100 * shares[name]:.0f} % if their numbers mean "
+        f"{name}"
     )
 
 

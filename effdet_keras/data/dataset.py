@@ -437,7 +437,10 @@ class DetectionDataset:
                     known[name] = max(ids) + 1 if category_id in ids else category_id
         masks = [*{p.seg_class_names for p in parts if p.seg_class_names is not None}]
         explicit = any(part._seg_class_names is not None for part in parts)
-        rule = "Datasets of one must have the same classes of pixels in their masks"
+        rule = (
+            "Datasets that are joined must have the same classes of pixels in their "
+            "masks"
+        )
         require(not explicit or len(masks) == 1, rule, seg_class_names=masks)
         parts = [part.with_classes(known, known.values()) for part in parts]
         ids = [record.image_id for part in parts for record in part.records]

@@ -72,9 +72,10 @@ class Division:
         ]
         if self.num_cut:
             lines.append(
-                f"{self.num_cut:,} of them had to be cut, where the images change most:"
-                " no division without that is fair. Parts of a recording are on both "
-                "sides, and the AP of the second is somewhat too good."
+                f"{self.num_cut:,} of them had to be cut where the images change "
+                "most, because no fair division was possible otherwise. Parts of a "
+                "recording are on both sides, so the AP on the second side is "
+                "somewhat too good."
             )
         if self.lacking:
             names = ", ".join(repr(class_names[i]) for i in self.lacking[:5])

@@ -417,10 +417,12 @@ def test_a_number_without_a_name_names_the_file_that_lacks_it(tmp_path):
     put(tmp_path, "data.yaml", text=yaml)
     with pytest.raises(ValueError, match=r"2: 'data\.yaml' has only 2 names, \['cat'"):
         load(tmp_path)
-    with pytest.warns(UserWarning, match="2 class names, and boxes have numbers up to"):
+    with pytest.warns(
+        UserWarning, match="2 class names, but boxes have class numbers up"
+    ):
         dataset = load(tmp_path, class_names=["cat", "dog", "cow"])
     assert dataset.records[0].labels.tolist() == [2]
-    with pytest.raises(ValueError, match="the number 2"):
+    with pytest.raises(ValueError, match="the class number 2"):
         load(tmp_path, class_names=["dog", "cat", "cow"])  # another order
 
 
@@ -490,7 +492,7 @@ def test_another_format_whose_images_are_gone_too_is_not_offered(tmp_path):
 def test_json_files_of_other_tools_are_named(tmp_path, file, content, tool):
     put(tmp_path, "a.png")
     put(tmp_path, file, text=json.dumps(content))
-    with pytest.raises(ValueError, match=f"is of {tool}.* can export COCO json"):
+    with pytest.raises(ValueError, match=f"is a file of {tool}: export COCO json"):
         load(tmp_path)
 
 
@@ -503,7 +505,7 @@ def test_json_files_of_other_tools_are_named(tmp_path, file, content, tool):
 def test_text_files_of_another_tool_are_named(tmp_path, file, text, tool):
     put(tmp_path, "knife/0.png")
     put(tmp_path, file, text=text)
-    with pytest.raises(ValueError, match=f"is of {tool}.*write a csv with a row"):
+    with pytest.raises(ValueError, match=f"is a file of {tool}.*write a csv with a row"):
         load(tmp_path)
 
 
@@ -586,7 +588,7 @@ def test_a_second_folder_of_xml_files_of_the_same_images_is_told(tmp_path):
     for place in ("annotations", "by_hand"):
         put(tmp_path, f"{place}/a.xml", text=VOC.format("a.jpg"))
     said = loaded(tmp_path)[1]
-    assert "and not those of the same images in 'by_hand' (not read)" in said
+    assert "and not those for the same images in 'by_hand' (not read)" in said
 
 
 def test_a_list_for_a_test_beside_those_of_a_data_file_is_told(tmp_path):
@@ -598,7 +600,7 @@ def test_a_list_for_a_test_beside_those_of_a_data_file_is_told(tmp_path):
     put(tmp_path, "obj.data", text=text)
     names, said = loaded(tmp_path)
     assert names == {"train": ["a.jpg"], "valid": ["b.jpg"]}
-    assert "Add `test = test.txt` to read it" in said
+    assert "To read it, add `test = test.txt` to 'obj.data'" in said
     put(tmp_path, "obj.data", text=text.replace("valid.txt", "test.txt"))
     assert "to read it" not in loaded(tmp_path)[1]
 
@@ -615,7 +617,7 @@ def test_one_folder_for_several_splits_has_a_folder_for_each(tmp_path, named):
     names, said = loaded(tmp_path)
     assert names == {"train": ["t.jpg"], "val": ["v.jpg"]}
     assert "for several splits" in said and "is read for 'val'" in said
-    assert "and no split of 'data.yaml' names it: not read" in said
+    assert "is not read, because no split of 'data.yaml' names it. To" in said
     put(tmp_path, "data.yaml", text=text.replace(f"val: {named}", "val: test/images"))
     if named == "train/images":  # a test that is the validation
         names, said = loaded(tmp_path)
@@ -711,7 +713,10 @@ def test_a_list_of_images_whose_txt_files_are_beside_copies(tmp_path):
     names, said = loaded(tmp_path)
     assert names == {"train": ["a.jpg", "b.jpg"], "valid": ["c.jpg"]}
     (valid,) = load(tmp_path, "valid").records
-    assert len(valid.labels) == 1 and "copies are read that have one, such as" in said
+    assert (
+        len(valid.labels) == 1
+        and "so copies that have one are read instead, such as" in said
+    )
     put(tmp_path, "test/c.jpg", color="white")  # another image is no copy
     (valid,) = load(tmp_path, "valid").records
     assert len(valid.labels) == 0
@@ -750,7 +755,7 @@ def test_images_of_a_split_that_are_gone_leave_the_others_named(tmp_path):
     yolo(tmp_path, "images/test", "labels/test", ["a"], classes=None)
     text = "train: C:/pets/images/train\ntest: images/test\nnames: [cat]\n"
     put(tmp_path, "data.yaml", text=text)
-    with pytest.raises(FileNotFoundError, match="those of 'test' are there: `load"):
+    with pytest.raises(FileNotFoundError, match="those of 'test' were found: `load"):
         load_splits(tmp_path)
     assert len(load(tmp_path, "test")) == 1
 
@@ -798,7 +803,7 @@ def test_a_list_to_test_on_of_which_nothing_is_there_is_left_out(tmp_path):
     names, said = loaded(tmp_path)
     assert names == {"train": ["a.jpg"], "val": ["b.jpg"]}
     assert "'test' of 'pets.yaml' is left out: the images that" in said
-    assert "names are not there" in said
+    assert "names were not found" in said
     # One image after many that are gone is a split, and the others are named.
     put(tmp_path, "test.txt", text="images/gone.jpg\n" * 7 + "images/b.jpg\n")
     with pytest.raises(FileNotFoundError, match="7 missing images: images/gone.jpg"):
@@ -838,7 +843,7 @@ def test_lists_of_darknet_without_training_images_give_way_to_folders(tmp_path):
     put(tmp_path, "cfg/obj.data", text=text)
     names, said = loaded(tmp_path)
     assert names == {"test": ["c.jpg"], "train": ["a.jpg"], "valid": ["b.jpg"]}
-    assert "no image of 'obj.data' to train on is there: folders of splits" in said
+    assert "no image of 'obj.data' to train on was found: the folders of" in said
     assert load(tmp_path, "test").class_names == ("cat",)
     put(tmp_path, "cfg/pets.names", text="dog\n")
     put(tmp_path, "cfg/obj.data", text=text.replace("data/obj.names", "pets.names"))
@@ -856,7 +861,7 @@ def test_a_list_of_a_split_of_which_nothing_is_there_is_told(tmp_path):
     put(tmp_path, "test.txt", text="data/x/h.jpg\n")
     names, said = loaded(tmp_path)
     assert names == {"train": ["a.jpg", "b.jpg"]}
-    assert "the list 'test.txt' is left out: none of its first images is" in said
+    assert "the list 'test.txt' is left out: none of its first images was" in said
     assert "train.txt" not in said
 
 
@@ -879,7 +884,10 @@ def test_of_two_yaml_files_the_one_whose_folders_are_all_there_is_read(tmp_path)
     put(tmp_path, "train_data.yaml", text=text)
     names, said = loaded(tmp_path)
     assert names == {"train": ["a.jpg"], "val": ["b.jpg"]}
-    assert "'train_data.yaml' is read, of several" in said and "'data.yaml'" in said
+    assert (
+        "of several yaml files with splits, 'train_data.yaml' is read" in said
+        and "'data.yaml'" in said
+    )
     assert load(tmp_path, "train").class_names == ("cat", "dog")
     as_many = text.replace("cat, dog", "cat")
     put(tmp_path, "train_data.yaml", text=as_many)
@@ -905,7 +913,7 @@ def test_folders_of_the_same_splits_are_those_of_a_yaml_file_of_nowhere(tmp_path
     put(tmp_path, "data.yaml", text=text)
     names, said = loaded(tmp_path)
     assert names == {"train": ["a.jpg"], "val": ["b.jpg"]}
-    assert "Those beside it are read" in said
+    assert "The folders beside it are read instead" in said
     assert load(tmp_path, "val").class_names == ("cat",)
 
 
@@ -914,9 +922,9 @@ def test_images_of_any_folder_whose_txt_files_are_where_a_yaml_file_says(tmp_pat
     put(tmp_path, "pets.yaml", text="train: images\nval: images\nnames: [cat]\n")
     names, said = loaded(tmp_path)
     assert names == {"train": ["a.jpg", "b.jpg"]}
-    assert "the folders that 'pets.yaml' names are not there" in said
+    assert "the folders that 'pets.yaml' names were not found" in said
     put(tmp_path, "pets.yaml", text="train: pets\nval: pets\nnames: [cat]\n")
-    with pytest.raises(ValueError, match="nothing below .* has its ending"):
+    with pytest.raises(ValueError, match="no path below .* ends like it"):
         load(tmp_path)
 
 
@@ -927,7 +935,7 @@ def test_a_second_folder_of_images_for_the_same_txt_files_is_told(tmp_path):
     names, said = loaded(tmp_path)
     assert names == {"train": ["a.jpg", "b.jpg"]}
     assert paths(load(tmp_path), tmp_path)[0] == "frames/a.jpg"
-    assert f"'{tmp_path / 'vis'}' has images for the txt files of" in said
+    assert f"'{tmp_path / 'vis'}' also has images for the txt files of" in said
 
 
 def test_the_only_name_is_that_of_the_only_number(tmp_path):
@@ -937,22 +945,26 @@ def test_the_only_name_is_that_of_the_only_number(tmp_path):
     text = "train: images/train\nval: images/val\nnames: [face]\n"
     put(tmp_path, "data.yaml", text=text)
     _, said = loaded(tmp_path)
-    assert "all boxes have the number 20, and there is one class name, 'face'" in said
+    assert (
+        "boxes have the class number 20, and there is only one class name, 'fa" in said
+    )
     for split in ("train", "val"):
         dataset = load(tmp_path, split)
         assert dataset.class_names == ("face",)
         assert [record.labels.tolist() for record in dataset.records] == [[0]]
-    with pytest.warns(UserWarning, match="beyond its end are called as in"):
+    with pytest.warns(UserWarning, match="the other names are taken from"):
         names = [f"class {i}" for i in range(21)]
         named = load(tmp_path, "train", class_names=["face", *names[1:]])
     assert named.class_names[named.records[0].labels[0]] == "class 20"
     put(tmp_path, "data.yaml", text=f"{text}nc: 2\n")  # one has no name
-    with pytest.raises(ValueError, match="1 box with the number 20"):
+    with pytest.raises(ValueError, match="1 box with the class number 20"):
         load(tmp_path, "train")
     put(tmp_path, "data.yaml", text=text)
     # Another split has another number: which of both the name is of, nobody can say.
     put(tmp_path, "labels/val/b.txt", text=ROW)
-    with pytest.raises(ValueError, match="1 box with the number 20: 'data.yaml' has"):
+    with pytest.raises(
+        ValueError, match="1 box with the class number 20: 'data.yaml' has"
+    ):
         load(tmp_path, "train")
 
 
@@ -984,7 +996,7 @@ def test_of_two_formats_the_one_without_an_error_is_read(tmp_path):
     (tmp_path / "train/l.txt").unlink()
     names, said = loaded(tmp_path)
     assert (len(names["train"]), len(names["valid"])) == (21, 1)
-    assert "1 of 21 images have no txt file" in said
+    assert "1 of 21 images has no txt file" in said
     with pytest.raises(FileNotFoundError, match="1 missing image"):
         load_splits(tmp_path, format="keras_txt")
     (tmp_path / "classes.txt").unlink()  # then YOLO's classes have no names
@@ -1008,10 +1020,10 @@ def test_xml_files_of_other_folders_are_told(tmp_path):
         put(tmp_path, f"valid annot/{name}.xml", text=VOC.format(f"{name}.jpg"))
     names, said = loaded(tmp_path)
     assert names == {"train": ["a.jpg", "b.jpg", "c.jpg"]}
-    assert "2 xml files of" in said and "are of other images, and are not read" in said
+    assert "2 xml files of" in said and "belong to other images: not read" in said
     for name in "ab":  # copies of those that are read
         put(tmp_path, f"valid annot/{name}.xml", text=VOC.format(f"{name}.jpg"))
-    assert "not those of the same images in 'valid annot'" in loaded(tmp_path)[1]
+    assert "not those for the same images in 'valid annot'" in loaded(tmp_path)[1]
 
 
 def test_images_without_an_xml_file_are_counted(tmp_path):
@@ -1019,7 +1031,7 @@ def test_images_without_an_xml_file_are_counted(tmp_path):
     put(tmp_path, "JPEGImages/e.jpg", "JPEGImages/d.jpg")
     put(tmp_path, "Annotations/d.jpg.xml", text=VOC.format("d.jpg"))
     _, said = loaded(tmp_path)
-    assert "1 of 4 xml files are in none of the lists" in said
+    assert "1 of 4 xml files is in none of the lists" in said
     assert "no annotation of" not in said  # one of them may be in no list
     (tmp_path / "Annotations/d.jpg.xml").unlink()
     _, said = loaded(tmp_path)
@@ -1079,7 +1091,7 @@ def test_a_yaml_file_of_other_classes_is_not_of_the_folders_beside_it(tmp_path):
         yolo(tmp_path, f"{split}/images", f"{split}/labels", [name], classes="cat")
     text = "train: coco8/images/tr\nval: coco8/images/va\nnames: [person]\n"
     put(tmp_path, "coco8.yaml", text=text)
-    with pytest.raises(FileNotFoundError, match="nothing below .* has its ending"):
+    with pytest.raises(FileNotFoundError, match="no path below .* ends like it"):
         load(tmp_path, "train")
 
 
@@ -1207,7 +1219,7 @@ def test_xml_beside_the_images_is_read_where_the_usual_folder_has_that_of_a_few(
     voc(tmp_path, *"ab", images="images", annotations="annotations")
     names, said = loaded(tmp_path)
     assert names == {"train": [f"{name}.jpg" for name in "abcd"]}
-    assert "not those of the same images in 'annotations' (not read)" in said
+    assert "not those for the same images in 'annotations' (not read)" in said
     put(tmp_path, "annotations/c.xml", text=VOC.format("c.jpg"))
     names, said = loaded(tmp_path)  # which someone may have corrected
     assert names == {"train": [f"{name}.jpg" for name in "abc"]}
@@ -1216,13 +1228,15 @@ def test_xml_beside_the_images_is_read_where_the_usual_folder_has_that_of_a_few(
 
 def test_a_list_whose_names_are_those_of_no_xml_file_is_told(tmp_path):
     voc(tmp_path, "01284", "01285", lists={"train": ["1284", "1285"]})
-    match = "train.txt: of its 2 names, such as '1284', none is that of an xml file"
+    match = "train.txt: none of its 2 names, such as '1284', is the name of an xml file"
     with pytest.raises(
-        ValueError, match=f"{match} in .*, such as '01284': rename them"
+        ValueError, match=f"{match} in .*, such as '01284'. Rename the entr"
     ):
         load(tmp_path)
     put(tmp_path, "ImageSets/Main/train.txt", text="01284\n1285\n")
-    with pytest.raises(ValueError, match=r"1285\.xml: it is not in '.*Annot"):
+    with pytest.raises(
+        ValueError, match=r"1285\.xml: a line of .*, but it is not in '.*Annot"
+    ):
         load(tmp_path)
     assert len(load(tmp_path, on_error="skip")) == 1
 

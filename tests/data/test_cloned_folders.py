@@ -273,7 +273,7 @@ def test_samples_far_down_are_not_the_dataset(tmp_path):
     [
         ("data.zip", "", "an archive: unpack it"),
         ("data.yaml", "names: {", "Not readable: YOLO: .*data.yaml"),
-        ("labels/z.txt", "1\n7 4 14 8\n", "have no image of their name"),
+        ("labels/z.txt", "1\n7 4 14 8\n", "have no image of the same name"),
     ],
 )
 def test_what_may_be_the_dataset_is_told_where_samples_are_far_down(
@@ -287,7 +287,9 @@ def test_what_may_be_the_dataset_is_told_where_samples_are_far_down(
 
 def test_unknown_files_far_down_are_described(tmp_path):
     put(tmp_path, "1/2/3/4/5/6/target/0.json", text='{"labels": [], "boxes": []}')
-    with pytest.raises(ValueError, match=r"0\.json' is like a target of torchvision"):
+    with pytest.raises(
+        ValueError, match=r"0\.json' looks like a target of torchvision"
+    ):
         load(tmp_path)
 
 
@@ -424,7 +426,7 @@ def test_a_json_of_splits_that_is_not_read_is_told(tmp_path, place):
     )
     names, said = loaded(tmp_path)
     assert names == {"train": ["a.jpg", "b.jpg"]}
-    assert "splits.json' may list the images of splits, and is not read: write" in said
+    assert "splits.json' may list the images of the splits, but is not read: " in said
     put(tmp_path, "ImageSets/Main/train.txt", text="a\n")
     put(tmp_path, "ImageSets/Main/test.txt", text="b\n")
     names, said = loaded(tmp_path)
@@ -458,7 +460,7 @@ def test_of_several_yaml_files_a_known_dataset_is_not_meant(tmp_path):
     names, said = loaded(tmp_path)
     assert names == {"train": ["a.jpg"], "val": ["b.jpg"]}
     assert load(tmp_path, "train").class_names == ("cat",)
-    assert "'pets.yaml' is read, of several yaml files" in said
+    assert "of several yaml files with splits, 'pets.yaml' is read" in said
     for place in ("", "/home/me/other/"):  # of another machine
         put(tmp_path, "data/pets.yaml", text=text.format(place, "[cat]"))
         assert load(tmp_path, "train").class_names == ("cat",)
@@ -484,7 +486,7 @@ def test_lists_whose_images_have_copies_in_another_format_are_read(tmp_path, cap
     names, said = loaded(tmp_path)
     assert names == {"train": ["a.jpg", "b.jpg"], "valid": ["c.jpg"]}
     assert load(tmp_path, "train").class_names == ("cube",)
-    assert "copies are read that have one" in said
+    assert "so copies that have one are read instead" in said
     text = f"'{tmp_path / 'java'}' also has annotations of the same images as Pascal"
     assert text in capsys.readouterr().out
 
@@ -500,7 +502,7 @@ def test_labels_in_the_folder_of_images_have_the_names_and_no_other_images(
     found, said = loaded(tmp_path)
     assert found == {"train": ["a.jpg", "b.jpg"]}
     assert load(tmp_path).class_names == tuple(names.split())
-    assert ("is not in UTF-8, and read in the encoding cp1252" in said) == (
+    assert ("is not in UTF-8, so it is read in the encoding cp1252" in said) == (
         not names.isascii()
     )
     assert "the folders ['app'] of" in said and "are left out" in said
@@ -521,7 +523,7 @@ def test_other_folders_with_txt_files_are_of_the_same_dataset(tmp_path, place):
     put(tmp_path, text, text=ROW)
     names, said = loaded(tmp_path)
     assert names == {"train": ["a.jpg", "b.jpg", "c.jpg"]}
-    assert "1 of 3 images have no txt file" in said
+    assert "1 of 3 images has no txt file" in said
 
 
 @pytest.mark.parametrize(
@@ -540,7 +542,9 @@ def test_a_file_that_may_have_the_names_is_told(tmp_path, content):
     put(tmp_path, "data/a.txt", text=ROW + ROW.replace("0", "1", 1))
     put(tmp_path, "classes_backup.txt", text=content)
     _, said = loaded(tmp_path)
-    hint = f"'{tmp_path / 'classes_backup.txt'}' may have them: if it has, rename it so"
+    hint = (
+        f"'{tmp_path / 'classes_backup.txt'}' may have them. If it does, rename it to "
+    )
     assert (hint in said) == (content == "cat\ndog\n")
     (tmp_path / "classes_backup.txt").write_bytes("電路板\n貓\n".encode("big5"))
     (tmp_path / "data" / "names_of_pets.txt").symlink_to(tmp_path / "nowhere.txt")
@@ -607,7 +611,7 @@ def test_a_second_pair_of_images_and_labels_is_told(tmp_path):
     found, said = loaded(tmp_path)
     assert found == {"train": ["a.jpg"]}
     assert f"the images of '{tmp_path / 'New Images'}' with the txt files of" in said
-    assert "are left out: put both into a folder of their own" in said
+    assert "are left out. To read them, put both into a folder of their own" in said
 
 
 @pytest.mark.parametrize(
@@ -625,7 +629,9 @@ def test_a_yaml_file_of_empty_folders_gives_way_to_the_data_below(tmp_path):
     put(tmp_path, "train/images/.gitkeep", "val/images/.gitkeep")
     with pytest.raises(FileNotFoundError, match="no image of the split 'train'") as e:
         load_splits(tmp_path)
-    assert f"as '{tmp_path / 'data.yaml'}' has it: put, or list" in str(e.value)
+    assert f"as '{tmp_path / 'data.yaml'}' says: put them there, or list" in str(
+        e.value
+    )
     yolo(tmp_path / "data/one", names="b", classes=None)
     assert loaded(tmp_path)[0] == {"train": ["b.jpg"]}
     assert load(tmp_path).class_names == ("cat",)
@@ -671,7 +677,9 @@ def test_targets_of_torchvision_are_called_so(tmp_path):
     put(tmp_path, "input/000.jpg")
     content = {"labels": ["head"], "boxes": [[1, 2, 3, 4]]}
     put(tmp_path, "target/000.json", text=json.dumps(content))
-    with pytest.raises(ValueError, match="is like a target of torchvision.*from_arr"):
+    with pytest.raises(
+        ValueError, match="looks like a target of torchvision.*from_arr"
+    ):
         load(tmp_path)
 
 
@@ -731,7 +739,7 @@ def test_json_of_supervisely_under_another_name_is_called_so(tmp_path):
     content = {"description": "", "tags": [], "size": {}, "objects": []}
     put(tmp_path, "images/input/base.json", text=json.dumps(content))
     put(tmp_path, "images/input/base.jpg")
-    with pytest.raises(ValueError, match=r"has to be called ann/a\.jpg\.json"):
+    with pytest.raises(ValueError, match=r"must be called ann/a\.jpg\.json"):
         load(tmp_path)
 
 

@@ -68,7 +68,7 @@ def test_of_two_yaml_files_with_splits_the_one_whose_folders_are_there_is_read(
     put(tmp_path, "coco.yaml", text="train: nowhere\nnames: [a]")
     names, said = loaded(tmp_path)
     assert names == {"train": ["a.jpg"]}
-    assert "'pets.yaml' is read, of several yaml files" in said
+    assert "of several yaml files with splits, 'pets.yaml' is read" in said
     assert "'coco.yaml'" in said
 
 
@@ -572,8 +572,8 @@ def test_folders_of_raw_images_beside_txt_files_are_left_out(tmp_path):
     put(tmp_path, "classes.txt", text="cat")
     names, said = loaded(tmp_path)
     assert names == {"train": ["a.jpg", "b.jpg", "c.jpg"]}
-    assert "1 of 4 images are left out: no image of" in said and "raw" in said
-    assert "1 of 3 images have no txt file, such as 'b.jpg'" in said
+    assert "1 of 4 images are left out, because no image in" in said and "raw" in said
+    assert "1 of 3 images has no txt file, such as 'b.jpg'" in said
     assert len(load(tmp_path, unlabelled="negative")) == 4
     assert len(load(tmp_path, unlabelled="skip")) == 2
 
@@ -771,7 +771,7 @@ def test_images_that_are_all_missing_have_a_cure(tmp_path):
     with pytest.warns(UserWarning, match="missing image"):
         dataset = load(tmp_path, on_error="skip")
     (problem,) = [p for p in check(dataset).problems if p.kind == "empty dataset"]
-    assert "none of the 1 that are annotated is where it should be. Put" in str(problem)
+    assert "there is no image: 1 annotated image was not found. Put" in str(problem)
 
 
 def test_several_formats_are_compared_and_each_is_read_once(tmp_path, monkeypatch):
@@ -808,7 +808,7 @@ def test_images_of_one_name_in_several_folders_are_told(tmp_path):
     put(tmp_path, "big/deep/a.jpg")
     put(tmp_path, "small/deep/a.jpg", color="red")
     put(tmp_path, "pets.json", text=coco("a.jpg"))
-    with pytest.raises(FileNotFoundError, match=r"There are 2 images of that name: "):
+    with pytest.raises(FileNotFoundError, match=r"2 images have that name: "):
         load(tmp_path)
 
 
@@ -1052,7 +1052,7 @@ def test_darknet_lists_without_names_give_way_to_voc_with_names(tmp_path, capsys
 def test_txt_files_of_boxes_without_any_image_are_named(tmp_path, place):
     put(tmp_path, f"{place}/0.txt")  # of an image without objects
     put(tmp_path, *(f"{place}/{name}.txt" for name in "abc"), text=ROW)
-    with pytest.raises(ValueError, match="have no image of their name: put the images"):
+    with pytest.raises(ValueError, match="have no image of the same name: put the im"):
         load(tmp_path)
 
 

@@ -125,7 +125,7 @@ def _boxes_xywh(boxes, box_format, position):
     if (boxes[:, 2:] < 0).any():
         raise InvalidValueError(
             f"A box of the format {box_format!r} must not end before it begins. "
-            f"Received: boxes[{position}]. Which of {_BOX_FORMATS} are they? Say "
-            "it with `box_format`"
+            f"Received: boxes[{position}]. If the boxes have another format, pass it "
+            f"as `box_format`, one of {_BOX_FORMATS}"
         )
     return boxes

@@ -135,8 +135,11 @@ def _with_one_entry_each(content, source, problems):
     if not repeated or len(dict(pairs)) < len(pairs):
         return content
     name, count = next(iter(repeated.items()))
-    detail = f"{len(repeated):,} of {len(names):,} images have several entries, such "
-    detail += f"as {name!r} with {count}"
+    verb = "has" if len(repeated) == 1 else "have"
+    detail = (
+        f"{len(repeated):,} of {count_of(len(names), 'image')} {verb} several entries, "
+        f"such as {name!r} with {count}"
+    )
     problems.add_note("several entries", source, detail)
     return merge_contents([content])
 
@@ -200,7 +203,7 @@ def _find_image_dir(annotations, images, problems):
         (same,) = images_called(names[:1], path)
         if len(same) > 1:
             places = ", ".join(repr(str(place)) for place in same[:3])
-            text += f". There are {len(same)} images of that name: {places}"
+            text += f". {len(same)} images have that name: {places}"
             if is_lfs_pointer(same[0]):
                 text += f". The first {LFS_CURE}"
         raise NoImageFolderError(text)
@@ -622,7 +625,10 @@ def _read_classes(content, class_names, source, problems):
     check_class_names(tuple(known.values()), f"{source!r}")
     if class_names is None:
         if root is not None:
-            detail = f"{name_of[root]!r}, the supercategory of all others, has no box"
+            detail = (
+                f"{name_of[root]!r}, the supercategory of all other categories, has "
+                "no box"
+            )
             problems.add("root category", source, detail)
         names, category_ids = tuple(known.values()), list(known)
     else:
@@ -697,7 +703,7 @@ def _read_images(images, source, problems):
                 f"images[{i}] needs an `id` and a `file_name`: {reprlib.repr(image)}",
             )
         elif image["id"] in found:
-            detail = f"image id {image['id']!r} repeats"
+            detail = f"another image has the same id, {image['id']!r}"
             problems.add("duplicate id", image["file_name"], detail)
         else:
             found[image["id"]] = image
@@ -747,7 +753,8 @@ def _note_strangers(strangers, images, count, source, problems):
         problems.add("only stray annotations", source, detail)
         return
     for image_id, number in strangers.items():
-        detail = f"{number:,} of image_id {image_id}, which is not in `images`"
+        which = f"image_id {image_id}, which is not in `images`"
+        detail = f"{count_of(number, 'annotation')} of {which}"
         problems.add("stray annotation", source, detail)
 
 

@@ -152,13 +152,17 @@ def _named(rows, class_names, path, problems):
             (name,) = class_names
         else:
             name = _NO_CLASS
-            detail = f"it has no classes: all boxes are of the class {name!r}"
+            detail = (
+                "it has no column of classes, so all boxes are read as the class "
+                f"{name!r}"
+            )
             problems.add_note("unnamed class", path.name, detail)
         return [dataclasses.replace(row, label=name) for row in rows]
     if labels and class_names is None and all(label.isdecimal() for label in labels):
         detail = (
-            f"{path.name!r} has numbers for classes, {_shown(labels)}, and they are "
-            "called by these. Pass `class_names`, a dict from number to name"
+            f"{path.name!r} has numbers instead of class names, {_shown(labels)}, and "
+            "the classes are called by these numbers. To name them, pass "
+            "`class_names`, a dict from number to name"
         )
         problems.add("classes without names", path, detail)
     return rows
@@ -190,10 +194,10 @@ def _without_rows(path, groups, problems):
     known = {name.replace("\\", "/").rpartition("/")[2].lower() for name in groups}
     names = [image.name for image in images if image.name.lower() not in known]
     if names:
-        verb = "has" if len(names) == 1 else "have"
+        have, are = ("has", "is") if len(names) == 1 else ("have", "are")
         detail = (
-            f"{len(names):,} of {count_of(len(images), 'image')} {verb} no row in "
-            f"{str(path)!r}, such as {names[0]!r}, and count as images without objects"
+            f"{len(names):,} of {count_of(len(images), 'image')} {have} no row in "
+            f"{str(path)!r}, such as {names[0]!r}, and {are} read without objects"
         )
         problems.add("images without a row", path.parent, detail)
     return dict.fromkeys(names, ())
@@ -316,8 +320,8 @@ def _with_ends_behind(rows, path, problems):
     if len(boxes) < 2 or not all(b[2] < b[0] and b[3] < b[1] for b in boxes):
         return rows
     detail = (
-        f"each of its {len(boxes):,} boxes ends before it begins, such as {boxes[0]}: "
-        "its columns of the two corners are read as exchanged"
+        f"each of its {len(boxes):,} boxes ends before it begins, such as {boxes[0]}, "
+        "so the columns of the two corners are read in exchanged order"
     )
     problems.add_note("box columns", path.name, detail)
     return [
@@ -435,8 +439,9 @@ def _read_rows(path, problems):
         read, has_header = _format_of(lines, path)
     if has_header and "left" in read.args[0] and "x" in _names_of(lines[0][1]):
         detail = (
-            "its columns x, y, width and height are read as left, top and sides: call "
-            "the first two center_x and center_y if they are the center"
+            "its columns x, y, width and height are read as left, top, width and "
+            "height. If x and y are the center of the box, rename them to center_x "
+            "and center_y"
         )
         problems.add_note("box columns", path.name, detail)
     lines = lines[1:] if has_header else lines
@@ -713,7 +718,7 @@ def _make_row(
         return _Row(image, label, None, **common)
     numbers = [_number(cell) for cell in box]
     if None in numbers or not numbers or not reading.are_coordinates(np.array(numbers)):
-        return "four finite numbers are expected"
+        return "four finite numbers of a box are expected"
     if label == "":
         return "a class is expected"
     if normalized_coordinates and max(map(abs, numbers)) > reading.MAX_FRACTION:

@@ -238,7 +238,9 @@ def _found(image, locator, problems, rotated, masks):
         label, box = item.get("label", "").strip(), _box_of(item)
         if box is None or not label:
             given = {k: v for k, v in item.attrib.items() if k != "rle"}
-            detail = f"<{item.tag}> needs a label and finite numbers. Received: {given}"
+            detail = (
+                f"<{item.tag}> must have a label and finite numbers. Received: {given}"
+            )
             problems.add("bad box", name, detail)
             continue
         rotation = number_of(item.get("rotation")) or 0.0

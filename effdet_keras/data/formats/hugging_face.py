@@ -310,8 +310,8 @@ def _with_doubt(dataset, problems, source):
     formats = " or ".join(map(repr, _BOX_FORMATS[1:]))
     note = Problem("box columns", str(source), f"{text}: `box_format` may be {formats}")
     warnings.warn(
-        f"{problems.reader}: {note}. Read it by `from_hugging_face` with that, and "
-        "keep it by `write_coco`",
+        f"{problems.reader}: {note}. If it is, read the dataset with "
+        "`from_hugging_face` and that `box_format`, and keep it with `write_coco`",
         stacklevel=3,
     )
     return dataset._with_problem(note)
@@ -320,7 +320,10 @@ def _with_doubt(dataset, problems, source):
 def _names_of_numbers(highest, class_names, source, problems):
     """Returns the names, by number, of classes that are numbers from 0."""
     if class_names is None:
-        detail = f"classes are numbers from 0 to {highest}: name them by `class_names`"
+        detail = (
+            f"classes are numbers from 0 to {highest}: pass their names as "
+            "`class_names`"
+        )
         problems.add_note("unnamed class", source, detail)
         return {i: str(i) for i in range(min(highest, reading.MAX_CLASSES) + 1)}
     names, ids = requested_classes(class_names)

@@ -62,9 +62,9 @@ def label_map_of(
     if os.path.isfile(label_map):
         return read_label_map(label_map, drop_zero=drop_zero)
     raise InvalidValueError(
-        f"A label map must be a dict from category id to name, one of "
+        "A label map must be a dict from category id to name, one of "
         f"{list(NAMED_LABEL_MAPS)}, or the path of a .pbtxt, .json or .yaml file. "
-        f"Received: {label_map!r}. Names alone must be a list of names"
+        f"Received: {label_map!r}. To give names without ids, pass a list of names"
     )
 
 

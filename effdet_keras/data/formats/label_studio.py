@@ -301,7 +301,10 @@ def _found(name, source_id, regions, locator, problems, rotated, masks):
 def _fault_of(region, labels, points, rotation, size):
     """Returns a text that says what is wrong with a region, or None."""
     if region.get("item_index"):
-        return "it is of a task with several images: one image each can be read"
+        return (
+            "the task has several images, but only tasks with one image each can be "
+            "read"
+        )
     if number_of(region.get("image_rotation", 0)):
         return (
             f"the image was turned by {region['image_rotation']} degrees in Label "
@@ -310,10 +313,12 @@ def _fault_of(region, labels, points, rotation, size):
     if len(labels) != 1:
         return f"one label is expected. Received: {labels}"
     if rotation and rotation % 360 and not size:
-        return "`original_width` and `original_height` are needed of what is rotated"
+        return "a rotated shape must have `original_width` and `original_height`"
     if points is None:
         given = {k: v for k, v in region["value"].items() if not k.endswith("labels")}
-        return f"finite percents of the image are expected. Received: {given}"
+        return (
+            f"finite numbers are expected, in percent of the image. Received: {given}"
+        )
     return None
 
 

@@ -133,7 +133,7 @@ def _read_file(path, *, image_dir=None, class_names=None, on_error="auto", masks
     found = []
     for source_id, (names, labels) in images.items():
         if not labels:
-            detail = "it has no label, or was skipped"
+            detail = "it has no label or was skipped"
             problems.add("unlabelled image", names[0], detail)
             continue
         full = [label for label in labels if dict_of(label).get("objects")]

@@ -143,13 +143,18 @@ class _Notes:
     def add_to(self, problems, source, count):
         note_rotated(problems, source, self.rotated)
         if self.stale:
-            detail = f"{len(self.stale):,} of {count:,} files name another image than "
-            detail += f"that of their own name beside them: {self.stale[0]}, for one"
+            detail = (
+                f"{len(self.stale):,} of {count:,} files name another image than the "
+                f"one beside them that has their own name: {self.stale[0]}, for "
+                "example"
+            )
             problems.add_note("stale image path", source, detail)
         if self.other_size:
-            detail = f"{len(self.other_size):,} of {count:,} files have an image in "
-            detail += "them of the annotated height and width, which that on disk has "
-            detail += f"not: {self.other_size[0]}, for one"
+            detail = (
+                f"{len(self.other_size):,} of {count:,} files contain an image of the "
+                "annotated height and width, but the image on disk has another size: "
+                f"{self.other_size[0]}, for example"
+            )
             problems.add_note("image of another size", source, detail)
 
 
@@ -209,8 +214,8 @@ def _without_repeated(contents, path, problems):
     repeated = [file for file in contents if first[file.name] != file]
     if repeated:
         names = (_below(f, path) for f in (repeated[0], first[repeated[0].name]))
-        detail = f"{len(repeated):,} of {len(contents):,} files have the name of one "
-        detail += "in another folder: {!r} and {!r}, for one".format(*names)
+        detail = f"{len(repeated):,} of {len(contents):,} files have the same name as "
+        detail += "one in another folder: {!r} and {!r}, for example".format(*names)
         problems.add_note("repeated annotation file", path.name, detail)
     return {file: contents[file] for file in first.values()}
 

@@ -117,7 +117,7 @@ def from_tfrecord(
     source = os.fspath(files) if isinstance(files, str | os.PathLike) else paths[0]
     problems = Problems(f"`from_tfrecord` of {source!r}", on_error)
     for missing in missing_shards(paths):
-        warnings.warn(f"{problems.reader}: {missing}, and read", stacklevel=2)
+        warnings.warn(f"{problems.reader}: {missing}, and were read", stacklevel=2)
     empty = [path for path in paths if not os.path.getsize(path)]
     if 0 < len(empty) < len(paths):
         text = f"{len(empty)} of {len(paths)} files are empty, such as {empty[0]!r}"
@@ -174,7 +174,7 @@ def _names_of_label_map(folders, pairs, drop_zero, problems):
             if len(others) > 1
             else f"the label map {str(path)!r} does not fit the records"
         )
-        cure = "The classes are called as in the records: pass `label_map` for another"
+        cure = "The class names of the records are used: pass `label_map` for another"
         problems.add("other label map", path, f"{detail}: {reason}. {cure} map")
     return {}
 
@@ -193,7 +193,7 @@ def _only_map(maps_beside, maps_around, drop_zero):
     """Returns the names in the only label map beside the records, or around them."""
     maps = [read_label_map(path, drop_zero=drop_zero) for path in maps_beside]
     is_one = all(names == maps[0] for names in maps)
-    rule = "There must be one label map beside the files, or pass `label_map`"
+    rule = "Exactly one label map must be beside the files: otherwise pass `label_map`"
     require(is_one, rule, found=list(map(str, maps_beside)))
     for path in [] if maps else maps_around:
         try:
@@ -224,7 +224,9 @@ def _fitting_names(path, pairs, drop_zero):
         return maps[0]
     label, text = next(pair for pair in sorted(pairs) if not _agrees(maps[0], [pair]))
     there = repr(maps[0][label]) if label in maps[0] else "missing"
-    raise InvalidValueError(f"label {label} is {text!r} in them, and {there} there")
+    raise InvalidValueError(
+        f"label {label} is {text!r} in the records, but {there} in the map"
+    )
 
 
 def _agrees(names, pairs):
@@ -275,7 +277,7 @@ def _read_image(place, example, texts, masks):
     """Reads one image and adds the class names of its objects to `texts`."""
     corners = [example.floats(f"image/object/bbox/{key}") for key in _CORNERS]
     numbers = dict(zip(_CORNERS, map(len, corners)))
-    rule = "boxes whose sides differ in number"
+    rule = "the four sides of the boxes have different lengths"
     require(len(set(numbers.values())) == 1, rule, **numbers)
     labels = example.ints("image/object/class/label")
     # Interned, so that a million objects of a class share one string in memory.
@@ -567,7 +569,7 @@ def missing_shards(paths):
     matches = (re.fullmatch(r"(.+-)\d+-of-(\d{1,6})(.*)", path) for path in {*paths})
     sets = collections.Counter(match.groups() for match in matches if match)
     return [
-        f"{there} of the {int(count)} files '{start}*-of-{count}{end}' are there"
+        f"only {there} of the {int(count)} files '{start}*-of-{count}{end}' were found"
         for (start, count, end), there in sets.items()
         if there < int(count)
     ]
@@ -778,8 +780,8 @@ def read_records(path):
         if is_lfs_pointer(path):
             raise InvalidValueError(f"it {LFS_CURE}") from error
         raise InvalidValueError(
-            f"it is cut, damaged or compressed ({error.message}). Images are read by "
-            "their place in the file: write it without compression"
+            f"the file is cut off, damaged or compressed ({error.message}). Images "
+            "are read by their position in the file: write it without compression"
         ) from error
 
 

@@ -134,22 +134,26 @@ def _describe_json(file):
         text = copy.read_bytes().decode("utf-8-sig")
         content = json.loads(_first_line(text) if file.suffix in _LINES else text)
     except (ValueError, RecursionError) as error:
-        return f"is no json ({error})", known
+        return f"is not valid json ({error})", known
     each = ""
     if isinstance(content, list) and content:
         content, each = content[0], "a list of "
     if isinstance(content, dict) and content:
         for keys, tool in _OTHER_TOOLS.items():
             if content.keys() >= set(keys):
-                return f"is of {tool}, which can export COCO json: use that", known
+                return (
+                    f"is a file of {tool}: export COCO json there",
+                    known,
+                )
         if content.keys() >= _TORCHVISION:
             return (
-                "is like a target of torchvision's detectors: read these files with "
+                "looks like a target of torchvision's detectors: read such files with "
                 "Python's `json`, and make a dataset of them with `from_arrays`"
             ), known
         if content.keys() >= _SUPERVISELY:
             return (
-                "is of Supervisely: that of img/a.jpg has to be called ann/a.jpg.json"
+                "is a file of Supervisely, where the file for img/a.jpg must be "
+                "called ann/a.jpg.json"
             ), known
         return f"is {each}objects with the keys {_listed(content)}", known
     return f"is {each}{reprlib.repr(content)}", known
@@ -196,9 +200,9 @@ _ANNOTATIONS = ".json .jsonl .csv .tsv .txt .xml .yaml .parquet .tfrecord .recor
 # Weights and similar files may be pointers of Git LFS too, but they are not data.
 _MAYBE_POINTERS = (*IMAGE_SUFFIXES, *_ANNOTATIONS.split(), *ARCHIVES)
 _OTHERS = {
-    ".dvc": "stands for data that are elsewhere: get them with `dvc pull`",
-    ".mat": "is MATLAB's: write the boxes of a groundTruth as a table with the columns "
-    "filename, class, xmin, ymin, xmax, ymax (`writetable`)",
+    ".dvc": "only points to data that is stored elsewhere: get it with `dvc pull`",
+    ".mat": "is a file of MATLAB: write the boxes of its groundTruth as a table with "
+    "the columns filename, class, xmin, ymin, xmax, ymax (`writetable`)",
     ".pickle": "is no format of annotations: write its boxes as csv",
     ".pkl": "is no format of annotations: write its boxes as csv",
 }
@@ -259,8 +263,8 @@ def _cure_of(file):
             return _cure_of_text(head_of(file, 2000))
         if name.endswith(".xml") and b"<dataset>" in head_of(file, 300):
             return (
-                "is of dlib's imglab: convert it to csv with the columns filename, "
-                "class, left, top, width, height"
+                "is a file of dlib's imglab: convert it to csv with the columns "
+                "filename, class, left, top, width, height"
             )
     except OSError:
         pass
@@ -276,9 +280,9 @@ _OPENCV = re.compile(
 def _cure_of_text(head):
     if _OPENCV.match(head):
         return (
-            "is of OpenCV's opencv_annotation (an image, the number of its boxes, and "
-            "left, top, width and height of each): write a csv with a row for each box "
-            "and the columns filename, class, left, top, width, height"
+            "is a file of OpenCV's opencv_annotation (an image, the number of its "
+            "boxes, and left, top, width and height of each): write a csv with a row "
+            "for each box and the columns filename, class, left, top, width, height"
         )
     return None
 

@@ -156,7 +156,7 @@ def _read_files(
         contents.append((images, ImageLocator(file, image_dir)))
     for other in repeated:
         there, here = (_count_boxes(file) for file in (other, path))
-        detail = f"{other.name!r} is of the same images as {path.name!r}: "
+        detail = f"{other.name!r} has the same images as {path.name!r}: "
         detail += f"{count_of(there, 'box', 'boxes')} there, {here:,} here"
         problems.add_note("repeated annotation file", path.parent.name, detail)
     regions = [r for images, _ in contents for _, of_image in images for r in of_image]
@@ -317,7 +317,9 @@ def _read_csv(path, problems):
             shape = json.loads(row.get("region_shape_attributes") or "{}")
             attributes = json.loads(row.get("region_attributes") or "{}")
         except ValueError as error:
-            problems.add("bad box", path.name, f"row {line}: no json: {error}")
+            problems.add(
+                "bad box", path.name, f"row {line}: this is not valid json: {error}"
+            )
             continue
         if shape:  # otherwise the image has no region
             region = {"shape_attributes": shape, "region_attributes": attributes}
@@ -382,14 +384,14 @@ def _only_class(regions, attribute, class_names, path, problems):
         verb = "has" if len(lacking) == 1 else "have"
         detail = (
             f"{len(lacking):,} of {count_of(len(values), 'region')} {verb} no "
-            f"{attribute!r}, and the class {name!r} of all others"
+            f"{attribute!r}, so the class {name!r} of all other regions is used"
         )
         problems.add_note("unnamed class", path.name, detail)
         return name
     name = _NO_ATTRIBUTE
     if isinstance(class_names, list | tuple) and len(class_names) == 1:
         return class_names[0]
-    detail = f"no region has an attribute: all are of the class {name!r}"
+    detail = f"no region has an attribute, so all are read as the class {name!r}"
     problems.add_note("unnamed class", path.name, detail)
     return name
 
@@ -421,13 +423,14 @@ def _found(name, regions, attribute, only_class, locator, problems, masks):
         box, label = _box_of(kind, shape), only_class or _class_of(region, attribute)
         if box is None:
             detail = (
-                f"{place} needs a known shape with finite numbers. Received: {shape}"
+                f"{place} must have a known shape with finite numbers. Received: "
+                f"{shape}"
             )
             problems.add("bad box", name, detail)
         elif label is None:
             given = region.get("region_attributes")
             detail = (
-                f"{place} needs one value of {attribute!r}, its class. Received: "
+                f"{place} must have one value of {attribute!r}, its class. Received: "
                 f"{given}. Set it in VIA's annotation editor, and export again"
             )
             problems.add("bad box", name, detail)

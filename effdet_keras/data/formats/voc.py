@@ -401,15 +401,19 @@ def _with_xml(names, files, list_file, xml_dir, problems):
     known = [name for name in names if name in files]
     if not known:
         detail = (
-            f"of its {len(names):,} names, such as {names[0]!r}, none is that "
-            f"of an xml file in {str(xml_dir)!r}, such as {min(files)!r}: rename them "
-            "or the files, or move the list away if its images have no xml file"
+            f"none of its {len(names):,} names, such as {names[0]!r}, is the name of "
+            f"an xml file in {str(xml_dir)!r}, such as {min(files)!r}. Rename the "
+            "entries or the files, or move the list away if its images have no xml "
+            "file"
         )
         problems.add("unreadable annotation", list_file.name, detail)
         return []
     for name in names:
         if name not in files:
-            detail = f"it is not in {str(xml_dir)!r}, for a line of {str(list_file)!r}"
+            detail = (
+                f"a line of {str(list_file)!r} names it, but it is not in "
+                f"{str(xml_dir)!r}"
+            )
             problems.add("unreadable annotation", f"{name}.xml", detail)
     return known
 
@@ -437,10 +441,11 @@ def _note_unlisted(folder, stems, sets, split, problems):
     except (ValueError, OSError):
         return  # an unreadable list is reported when its split is read
     if left:
+        verb = "is" if len(left) == 1 else "are"
         detail = (
-            f"{len(left):,} of {count_of(len(stems), 'xml file')} are in none of the "
-            f"lists {', '.join(splits)} of {str(sets[split].parent)!r}, and are not "
-            f"read, such as {left[0]!r}"
+            f"{len(left):,} of {count_of(len(stems), 'xml file')} {verb} in none of "
+            f"the lists {', '.join(splits)} of {str(sets[split].parent)!r}, and "
+            f"{verb} not read, such as {left[0]!r}"
         )
         problems.add("unlisted images", folder, detail)
 
@@ -451,9 +456,9 @@ def _note_other_lists(folder, xml_dir, problems):
         for file in visible_files(place, ".json"):
             if "split" in file.stem.lower():
                 detail = (
-                    f"{str(file)!r} may list the images of splits, and is not read: "
-                    "write the names of each into ImageSets/Main/train.txt, val.txt "
-                    "and so on"
+                    f"{str(file)!r} may list the images of the splits, but is not "
+                    "read: write the names of each split into "
+                    "ImageSets/Main/train.txt, val.txt and so on"
                 )
                 problems.add("missing split", folder, detail)
 
@@ -480,10 +485,11 @@ def _note_other_xml(folder, xml_dir, stems, sets, split, problems):
         own = {file.stem for file in files}
         left, has_images = own - known, not own.isdisjoint(_images(place))
         if 2 * len(left) > len(own) and not has_images:
+            verb = "belongs" if len(left) == 1 else "belong"
             detail = (
-                f"{count_of(len(left), 'xml file')} of {str(place)!r} are of other "
-                "images, and are not read: put them and their images into a folder of "
-                "their own"
+                f"{count_of(len(left), 'xml file')} of {str(place)!r} {verb} to other "
+                "images: not read. To read them, put them and their images into a "
+                "folder of their own"
             )
             problems.add("unlisted images", place, detail)
         if left != own and (split_in_name(place.name) is None or not has_images):
@@ -491,7 +497,7 @@ def _note_other_xml(folder, xml_dir, stems, sets, split, problems):
             others.append(f"{place.name!r}{more}")
     if others:
         detail = (
-            f"the xml files of {str(xml_dir)!r} are read, and not those of the same "
+            f"the xml files of {str(xml_dir)!r} are read, and not those for the same "
             f"images in {', '.join(others)}"
         )
         problems.add_note("repeated annotation file", folder.name, detail)
@@ -604,7 +610,9 @@ class _XmlReader:
             name = _text(item, "filename")
             stem = pathlib.PurePosixPath(name.replace("\\", "/")).stem
             if not name:
-                detail = "of several <annotation> in a file each must have a `filename`"
+                detail = (
+                    "each <annotation> of a file with several must have a `filename`"
+                )
                 self.problems.add("unreadable annotation", path.name, detail)
                 continue
             found.append(self._read_item(item, path, self.images.get(stem), stem))
@@ -627,7 +635,7 @@ class _XmlReader:
             left, top, right, bottom = corners
             is_good.append(left < right and top < bottom)
             if not is_good[-1]:
-                detail = "does not end behind its start: {:g}, {:g} to {:g}, {:g}"
+                detail = "the box must end after it starts: {:g}, {:g} to {:g}, {:g}"
                 self.problems.add("empty box", path.name, detail.format(*corners))
             left, top = left - self.shift, top - self.shift
             boxes.append((left, top, right - left, bottom - top))
@@ -738,8 +746,8 @@ def _parse_decoded(data, error):
         return xml.etree.ElementTree.fromstring(text[text.find("?>") + 2 :].strip())
     except (ValueError, LookupError, SyntaxError) as inner:
         raise InvalidValueError(
-            f"it cannot be read in the encoding that it names ({error}; {inner}). Save "
-            "it again with the encoding UTF-8"
+            f"the file cannot be read in the encoding that it names ({error}; "
+            f"{inner}). Save it again with the encoding UTF-8"
         ) from inner
 
 
@@ -749,8 +757,8 @@ def _why_not_parsed(data, error):
     except UnicodeDecodeError:
         if not _ENCODING.match(data):
             return (
-                f"it is not in UTF-8, and names no other encoding ({error}). Save it "
-                "again with the encoding UTF-8"
+                f"the file is not in UTF-8 and names no other encoding ({error}). "
+                "Save it again with the encoding UTF-8"
             )
     return f"no well-formed xml: {error}"
 
@@ -762,7 +770,9 @@ def _annotations(root):
     if inner := list(root.iter("annotation")):
         return inner
     if root.tag == "annotations" and root.find("image") is not None:
-        raise InvalidValueError("it is in CVAT's format, which is not Pascal VOC's")
+        raise InvalidValueError(
+            "the file has the format of CVAT, not that of Pascal VOC"
+        )
     if any(root.find(tag) is not None for tag in ("object", "filename", "size")):
         return [root]  # an <annotation> under another name
     raise InvalidValueError(

@@ -51,7 +51,9 @@ def named_splits(datasets, *, usable=False, masks=True, crowds=True):
         re.fullmatch(r"[\w .-]*\w", name) and name == portable_name(name)
         for name in datasets
     )
-    rule = "`datasets` must have splits, each with a name that a folder can have"
+    rule = (
+        "`datasets` must have at least one split, each with a valid name for a folder"
+    )
     require(datasets and are_names, rule, splits=list(datasets))
     classes = {name: (d.class_names, d.category_ids) for name, d in datasets.items()}
     rule = (

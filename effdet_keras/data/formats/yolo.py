@@ -136,8 +136,8 @@ def from_yolo(
     if only is not None and len(names) == 1:
         name_of[only] = names[0]
         detail = (
-            f"all boxes have the number {only:g}, and there is one class name, "
-            f"{names[0]!r}: it is taken as theirs"
+            f"all boxes have the class number {only:g}, and there is only one class "
+            f"name, {names[0]!r}: the boxes are read as {names[0]!r}"
         )
         problems.add("number of classes", source, detail)
     found = [
@@ -206,8 +206,8 @@ def _longer_names(names, class_names, used, source, problems):
     if not beyond or asked[: len(names)] != tuple(names):
         return names
     detail = (
-        f"its file has {count_of(len(names), 'class name')}, and boxes have numbers up "
-        f"to {max(beyond):g}: those beyond its end are called as in `class_names`"
+        f"its file has {count_of(len(names), 'class name')}, but boxes have class "
+        f"numbers up to {max(beyond):g}: the other names are taken from `class_names`"
     )
     problems.add("number of classes", source, detail)
     return asked
@@ -223,18 +223,21 @@ def _why_unknown(names, layout, folders, label):
         return None
     shown = f"{count_of(len(names), 'name')}, {reprlib.repr(list(names))}"
     if not layout.names and not layout.names_of:
-        return f"the number {label:g}: `class_names` has only {shown}"
+        return f"the class number {label:g}: `class_names` has only {shown}"
     file = "the list of class names"
     if layout.names_file is not None:
         is_yaml = layout.names_file == layout.yaml
         file = repr(layout.yaml.name if is_yaml else str(layout.names_file))
     text = (
-        f"the number {label:g}: {file} has only {shown}. Add the others there, or pass "
-        "`class_names` with all of them, these first"
+        f"the class number {label:g}: {file} has only {shown}. Add the other names "
+        "there, or pass `class_names` with all names, these first"
     )
     longer = longer_list(folders, layout, label)
     if longer is not None:
-        text += f". {str(longer)!r} has more names: if these are meant, put them there"
+        text += (
+            f". {str(longer)!r} has more names: if these are the right ones, copy "
+            "them to that file"
+        )
     return text
 
 
@@ -270,7 +273,7 @@ def _note_unlisted(images, layout, split, problems):
             if len(left) == 1
             else f"{len(left):,} images with txt files are"
         )
-        detail = f"{which} in none of the lists {lists}: not read, such as "
+        detail = f"{which} in none of the lists {lists} and not read, such as "
         problems.add("unlisted images", layout.folder, f"{detail}{str(left[0])!r}")
 
 
@@ -308,12 +311,16 @@ def _labelled(images, layout, unlabelled, problems):
     if labels.left_out and unlabelled is None:
         folders = sorted({str(image.parent) for image in labels.left_out})
         detail = (
-            f"{len(labels.left_out):,} of {count:,} images are left out: no image of "
-            f"{', '.join(map(repr, folders[:3]))} has a txt file. {_UNLABELLED}"
+            f"{len(labels.left_out):,} of {count:,} images are left out, because no "
+            f"image in {', '.join(map(repr, folders[:3]))} has a txt file. "
+            f"{_UNLABELLED}"
         )
         problems.add("images without txt file", folder, detail)
     if len(lacking) == len(labels.images):
-        detail = f"none of its {count:,} images has a txt file: no {labels.files[0]}"
+        detail = (
+            f"none of its {count:,} images has a txt file: there is no "
+            f"{labels.files[0]}, for example"
+        )
         if others := texts_of_boxes(folder):
             detail += (
                 f". {count_of(len(others), 'txt file')} of boxes below {str(folder)!r} "
@@ -321,17 +328,19 @@ def _labelled(images, layout, unlabelled, problems):
             )
         problems.add("no annotation", labels.images[0].parent, detail)
     elif lacking and unlabelled is None:
+        is_one = len(lacking) == 1
+        lack = "images has no txt file" if is_one else "images have no txt file"
         detail = (
-            f"{len(lacking):,} of {len(labels.images):,} images have no txt file, such "
-            f"as {lacking[0].name!r}, and count as images without objects. "
-            f"{_UNLABELLED}"
+            f"{len(lacking):,} of {len(labels.images):,} {lack}, such as "
+            f"{lacking[0].name!r}, and {'is' if is_one else 'are'} read without "
+            f"objects. {_UNLABELLED}"
         )
         problems.add("images without txt file", folder, detail)
     if labels.stray:
         detail = (
             f"{len(labels.stray):,} txt files with boxes belong to no image and are "
-            f"left out, such as {str(labels.stray[0])!r}: the name of an image must be "
-            "the same but for its ending, upper and lower case included"
+            f"left out, such as {str(labels.stray[0])!r}: the image must have the "
+            "same name except for its ending, in the same upper and lower case"
         )
         problems.add("txt files without image", folder, detail)
     if unlabelled == "negative":
@@ -352,8 +361,8 @@ def _labelled(images, layout, unlabelled, problems):
 
 
 _UNLABELLED = (
-    'Say what they are: unlabelled="negative" (--unlabelled negative) for images '
-    'without objects, "skip" to leave them out'
+    'Say which of the two they are: pass unlabelled="negative" (--unlabelled '
+    'negative) if they show no objects, or "skip" to leave them out'
 )
 
 
@@ -369,12 +378,14 @@ def _note_no_names(names, source, problems):
     root = current_root(folder)
     maybe = lists_that_may_name(dict.fromkeys((folder, root or folder)), len(names))
     if maybe:
-        cure += f". {str(maybe[0])!r} may have them: if it has, rename it so"
+        cure += (
+            f". {str(maybe[0])!r} may have them. If it does, rename it to classes.txt"
+        )
     if pointer is not None:
         cure = f"{pointer!r} {LFS_CURE}"
     detail = (
         "no file with the names of the classes was found (data.yaml, classes.txt, "
-        f"obj.names, ...): they are called by their numbers, {shown}. {cure}"
+        f"obj.names, ...): the classes are called by their numbers, {shown}. {cure}"
     )
     problems.add("classes without names", source, detail)
 

@@ -79,10 +79,10 @@ def images_of(layout: Layout, split: str, problems: Any) -> list[Any]:
         problems.check()  # perhaps all images in a list are missing
         if not problems.has("missing image"):
             places = ", ".join(repr(str(place)) for place in layout.splits[split])
-            source = "" if layout.yaml is None else f", as {str(layout.yaml)!r} has it"
+            source = "" if layout.yaml is None else f", as {str(layout.yaml)!r} says"
             raise FileNotFoundError(
-                f"`from_yolo` found no image of the split {split!r}. They are expected "
-                f"in {places}{source}: put, or list, them there"
+                f"`from_yolo` found no image of the split {split!r}. The images are "
+                f"expected in {places}{source}: put them there, or list them there"
             )
     return list(dict.fromkeys(paths))
 
@@ -107,7 +107,7 @@ def _note_other_files(others, layout, problems):
     kinds = ", ".join(f"{n} {ending}" for ending, n in others.most_common(5))
     detail = (
         f"{others.total():,} files among the images are left out, because their names "
-        f"do not end as those of images do: {kinds}"
+        f"do not have the ending of an image file: {kinds}"
     )
     problems.add("files that are no images", layout.folder, detail)
 
@@ -144,8 +144,8 @@ def _with_labels(images, layout, problems):
     if copy_of:
         first, copy = next(iter(copy_of.items()))
         detail = (
-            "no image of a list has a txt file: copies are read that have one, such "
-            f"as {str(copy)!r} of {str(first)!r}"
+            "no image of a list has a txt file, so copies that have one are read "
+            f"instead, such as {str(copy)!r} of {str(first)!r}"
         )
         problems.add("moved images", layout.folder, detail)
     return [copy_of.get(image, image) for image in images]
@@ -301,8 +301,9 @@ def check_labels(layout: Layout) -> None:
         file = known[0][0]
         line = read_text(file).strip().partition("\n")[0]
         raise InvalidValueError(
-            "`from_yolo` expects rows of a class and the numbers of a box, and no txt "
-            f"file has one. Received: {str(file)!r} with {reprlib.repr(line)}"
+            "`from_yolo` expects rows with a class number and the numbers of a box, "
+            f"but no txt file has such a row. Received: {str(file)!r} with "
+            f"{reprlib.repr(line)}"
         )
 
 

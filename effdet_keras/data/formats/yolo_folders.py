@@ -61,14 +61,15 @@ def folder_layout(path: Any) -> Layout:
     layout = any_folder_layout(path)
     if layout is None and (files := _data_files(path)):
         raise MissingFolderError(
-            f"{str(files[0])!r} names lists of images, of which none is there: put the "
-            "images into its folder, as the lists have them"
+            f"{str(files[0])!r} names lists of images, but none of these images was "
+            "found: put the images into the folder of this file, at the paths that "
+            "the lists give"
         )
     if layout is None and (texts := _label_files(path)):
         raise MissingFolderError(
             f"{count_of(len(texts), 'txt file')} of {str(texts[0].parent)!r} with "
-            f"boxes, such as {texts[0].name!r}, have no image of their name: put the "
-            "images beside them"
+            f"boxes, such as {texts[0].name!r}, have no image of the same name: put "
+            "the images beside them"
         )
     if layout is None:
         raise FileNotFoundError(
@@ -122,8 +123,9 @@ def any_folder_layout(path: Any) -> Layout | None:
         if layout is not None and (_has_train(layout) or not _names_train(file)):
             return layout
         if layout is not None and partial is None:
-            partial, detail = layout, f"no image of {file.name!r} to train on is there"
-            detail += ": folders of splits are read, and not its lists"
+            partial = layout
+            detail = f"no image of {file.name!r} to train on was found"
+            detail += ": the folders of the splits are read instead of its lists"
             note = ("moved folders", str(file), detail)
     for find in (
         list_layout,
@@ -223,17 +225,18 @@ def _parts_layout(path):
 
 def _note_of_other_pair(images, labels):
     detail = (
-        f"the images of {str(images)!r} with the txt files of {str(labels)!r} are left "
-        "out: put both into a folder of their own to read them"
+        f"the images of {str(images)!r} with the txt files of {str(labels)!r} are "
+        "left out. To read them, put both into a folder of their own"
     )
     return ("images beside splits", str(images), detail)
 
 
 def _note_of_beside(folder, images, splits):
+    verb = "is" if len(images) == 1 else "are"
     detail = (
         f"{count_of(len(images), 'image')} beside the folders of the splits {splits} "
-        f"in {str(folder)!r}, such as {images[0]!r}, left out: put those that are "
-        "meant into one of these folders"
+        f"in {str(folder)!r}, such as {images[0]!r}, {verb} left out: move those that "
+        "you want to use into one of these folders"
     )
     return ("images beside splits", str(folder), detail)
 
@@ -365,8 +368,8 @@ def _flat_folders_layout(path):
 def _note_of_unlabelled(path, folders, labelled):
     names = [folder.name for folder in folders]
     detail = (
-        f"the folders {names} of {str(path)!r} are left out: no image there has a txt "
-        f"file, as those of {labelled.name!r} have"
+        f"the folders {names} of {str(path)!r} are left out, because no image there "
+        f"has a txt file, unlike those of {labelled.name!r}"
     )
     return ("images without txt file", str(path), detail)
 
@@ -428,9 +431,9 @@ def _largest_pair(counts):
     twins = [i for i, other in counts if other == labels and i != images]
     for twin in twins:
         detail = (
-            f"{str(twin)!r} has images for the txt files of {str(labels)!r} as well, "
-            f"left out: those of {str(images)!r} are read. Move them away if they are "
-            "not meant"
+            f"{str(twin)!r} also has images for the txt files of {str(labels)!r}. "
+            f"They are left out, and those of {str(images)!r} are read: if these are "
+            "the wrong ones, move them away"
         )
         notes.append(("images beside splits", str(twin), detail))
     return pairs, tuple(notes)

@@ -35,7 +35,7 @@ def find_layout(path: Any) -> Layout:
         layout = darknet_layout(path) if is_darknet else yaml_layout(path)
         if layout is None:
             raise MissingFolderError(
-                f"The lists of images that {str(path)!r} names are not there."
+                f"The lists of images that {str(path)!r} names were not found."
             )
         return layout
     file, others = find_yaml(path)
@@ -45,7 +45,7 @@ def find_layout(path: Any) -> Layout:
     if others:
         names = ", ".join(repr(other.name) for other in others)
         detail = (
-            f"{file.name!r} is read, of several yaml files with splits: not {names}"
+            f"of several yaml files with splits, {file.name!r} is read, and not {names}"
         )
         layout = layout._replace(
             notes=(*layout.notes, ("other yaml file", str(path), detail))

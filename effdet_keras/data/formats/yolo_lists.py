@@ -65,8 +65,8 @@ def darknet_layout(file: Any) -> Layout | None:
         (
             "missing split",
             str(file),
-            f"the split {key!r} of {file.name!r} is left out: no image of {value!r} is "
-            "there",
+            f"the split {key!r} of {file.name!r} is left out: no image of {value!r} "
+            "was found",
         )
         for key, value in missing.items()
     )
@@ -106,9 +106,9 @@ def _notes_of_more_lists(splits, file):
         for split, path in _split_lists(folder).items():
             if role_of_split(split) not in roles and os.path.realpath(path) not in used:
                 detail = (
-                    f"{path.name!r} is a list of images beside those of {file.name!r}, "
-                    f"which does not name it, and is not read. Add "
-                    f"`{split} = {path.name}` to read it"
+                    f"the list of images {path.name!r} is not read, because "
+                    f"{file.name!r} does not name it. To read it, add "
+                    f"`{split} = {path.name}` to {file.name!r}"
                 )
                 notes.append(("missing split", str(file), detail))
     return notes
@@ -135,7 +135,7 @@ def notes_of_lost_lists(folder: Any, splits: Iterable[str]) -> list[tuple]:
         and is_list(file)
         and not resolves(file, [folder])
     ]
-    detail = "the list {!r} is left out: none of its first images is there"
+    detail = "the list {!r} is left out: none of its first images was found"
     return [("missing split", str(f), detail.format(f.name)) for f in lost]
 
 

@@ -125,16 +125,16 @@ def names_of_layout(
             raise InvalidValueError(
                 f"The folders of the split {split!r} have lists of class names that "
                 f"differ: {str(first)!r} has {reprlib.repr(list(one))}, "
-                f"{str(second)!r} has {reprlib.repr(list(other))}. Where the numbers "
-                f"mean the same, write one classes.txt into {str(folder)!r}; else load "
-                "each folder by itself"
+                f"{str(second)!r} has {reprlib.repr(list(other))}. If the numbers "
+                f"mean the same in both, write one classes.txt into {str(folder)!r}; "
+                "otherwise load each folder by itself"
             )
     (one, first), (other, second) = _that_differ(found)
     detail = (
         f"the splits have lists of class names that differ: {str(first)!r} has "
         f"{reprlib.repr(list(one))}, {str(second)!r} has {reprlib.repr(list(other))}. "
-        "Each is read by its own; where the numbers mean the same, write one "
-        f"classes.txt into {str(folder)!r}"
+        "Each split is read with its own list. If the numbers mean the same in both, "
+        f"write one classes.txt into {str(folder)!r}"
     )
     notes.append(("lists of class names", str(folder), detail))
     longest = {s: max((n for n, _ in own), key=len) for s, own in lists.items() if own}
@@ -179,8 +179,8 @@ def _note_of_encoding(file):
     if file.suffix.lower() not in _TEXTS or not _text_of(file)[1]:
         return []
     detail = (
-        f"{str(file)!r} is not in UTF-8, and read in the encoding {_WINDOWS}: if its "
-        "names are wrong, save it again with the encoding UTF-8"
+        f"{str(file)!r} is not in UTF-8, so it is read in the encoding {_WINDOWS}. If "
+        "the names are wrong, save the file again with the encoding UTF-8"
     )
     return [("lists of class names", str(file.parent), detail)]
 
@@ -196,8 +196,8 @@ def _note_of_beyond(file, folder):
         return []  # here the folder around it is the dataset
     detail = (
         f"the names of the classes are those of {str(file)!r}, outside of "
-        f"{str(root)!r}. If these are of another dataset, pass `class_names`, or write "
-        "a classes.txt with a name in each line"
+        f"{str(root)!r}. If they belong to another dataset, pass `class_names`, or "
+        "write a classes.txt with a name in each line"
     )
     return [("lists of class names", str(folder), detail)]
 
@@ -220,9 +220,9 @@ def _note_of_other_names(names, file, folder):
         if other != file and is_short and is_other:
             detail = (
                 f"the names of the classes are those of {str(file)!r}: "
-                f"{reprlib.repr(list(names))}. {other.name!r} beside it has others: "
-                f"{reprlib.repr(list(others))}. If those are meant, pass them as "
-                "`class_names`, or rename the file that is not"
+                f"{reprlib.repr(list(names))}. {other.name!r} beside it has other "
+                f"names: {reprlib.repr(list(others))}. If those are the right ones, "
+                "pass them as `class_names`, or rename the file with the wrong names"
             )
             return [("lists of class names", str(file.parent), detail)]
     return []

@@ -81,13 +81,14 @@ def raise_missing(
     rule = "`from_yolo` expects a folder or a list of images for each split"
     place = value if is_absolute(value) else str(folder / value)
     text = (
-        f"{rule}. Received: {place!r}, and nothing below {str(folder)!r} has its ending"
+        f"{rule}. Received: {place!r}, which does not exist; no path below "
+        f"{str(folder)!r} ends like it"
     )
     if there:
         names = ", ".join(map(repr, there))
         text += (
-            f". So the images of {split!r} are missing, and those of {names} are "
-            f"there: `load({str(folder)!r}, {there[0]!r})` reads them"
+            f". So the images of {split!r} are missing, but those of {names} were "
+            f"found: `load({str(folder)!r}, {there[0]!r})` reads them"
         )
     raise MissingFolderError(text)
 

@@ -287,7 +287,7 @@ def _read_row(values, patterns, six_is_outline):
         return "numbers are expected"
     label, *values = values
     if not (label.is_integer() and 0 <= label < reading.MAX_CLASSES):
-        return "the first number must be that of a class"
+        return "the first number must be a class number"
     length, note = len(values), None
     if patterns.key_points is not None:
         count, size = patterns.key_points
@@ -536,15 +536,15 @@ class _Notes:
 
 
 _WORDS = {
-    "extra column": "numbers behind the box, such as a confidence or a track id",
+    "extra column": "numbers after the box, such as a confidence or a track id",
     "pose label": "a box and its key points",
     "possible pose label": (
-        "every row has as many numbers, and they could be a box and its key points. "
-        "If they are, write `kpt_shape` into data.yaml"
+        "every row has the same count of numbers, which could be a box and its key "
+        "points. If they are, add `kpt_shape` to data.yaml"
     ),
-    "odd outline": "one number too many, behind the last point",
+    "odd outline": "there is one number too many, after the last point",
     "oriented box": "four corners of a box that may be turned",
     "unnamed class": (
-        f"boxes of BBox-Label-Tool without a class, which are of {UNNAMED!r}"
+        f"boxes of BBox-Label-Tool have no class, so they are read as {UNNAMED!r}"
     ),
 }

@@ -225,8 +225,8 @@ def yaml_layout(file: Any) -> Layout | None:
         layout = any_folder_layout(file.parent)
         if layout is not None:
             detail = (
-                f"the lists that {file.name!r} names are empty: what lies beside it is "
-                "read"
+                f"the lists that {file.name!r} names are empty, so the images beside "
+                "it are read"
             )
             note = ("moved folders", str(file), detail)
             layout = layout._replace(yaml=file, notes=(*layout.notes, note))
@@ -247,8 +247,12 @@ def yaml_layout(file: Any) -> Layout | None:
         )
         if layout is None or not (is_meant or layout.label_files):
             raise_missing(folder, next(iter(missing.values())))
-        detail = f"the folders that {file.name!r} names are not there: {missing}"
-        note = ("moved folders", str(file), f"{detail}. Those beside it are read")
+        detail = f"the folders that {file.name!r} names were not found: {missing}"
+        note = (
+            "moved folders",
+            str(file),
+            f"{detail}. The folders beside it are read instead",
+        )
         names = names_of_yaml(content, file)
         return layout._replace(names=names, yaml=file, notes=(*layout.notes, note))
     empty = {
@@ -265,7 +269,7 @@ def yaml_layout(file: Any) -> Layout | None:
         elif role_of_split(split) != "test" or split in empty:
             why = f"there are no images at {value!r}"
             if split in empty and _is_list_of(empty[split]):
-                why = f"the images that {value!r} names are not there"
+                why = f"the images that {value!r} names were not found"
             detail = f"the split {split!r} of {file.name!r} is left out: {why}"
             notes.append(("missing split", str(file), detail))
     splits, own_notes = _divided(splits, file)
@@ -280,8 +284,8 @@ def yaml_layout(file: Any) -> Layout | None:
         reading.require_content(found.names, rule, file, content.get("names"))
     if isinstance(count, int) and count != len(found.names):
         detail = (
-            f"{file.name!r} says `nc: {count}`, but has {len(found.names)} names: "
-            "these are the classes"
+            f"{file.name!r} says `nc: {count}`, but has {len(found.names)} names: the "
+            "names are used as the classes"
         )
         notes.append(("number of classes", str(file), detail))
     order = [split for split in entries if split in splits]
@@ -310,7 +314,7 @@ def _divided(splits, file):
         result[split] = places if own is None else [own]
         if own not in (None, places[0]):
             detail = (
-                f"{file.name!r} names {str(places[0])!r} for several splits: "
+                f"{file.name!r} names {str(places[0])!r} for several splits, so "
                 f"{str(own)!r} is read for {split!r}"
             )
             notes.append(("moved folders", str(file), detail))
@@ -326,8 +330,8 @@ def _notes_of_unnamed_test(splits, file):
     if own is None or any(place == own or place in own.parents for place in places):
         return []
     detail = (
-        f"{str(own)!r} has images with txt files, and no split of {file.name!r} names "
-        "it: not read. Add it as `test` to read it"
+        f"{str(own)!r} has images with txt files, but is not read, because no split "
+        f"of {file.name!r} names it. To read it, add it there as `test`"
     )
     return [("missing split", str(file), detail)]
 
@@ -457,9 +461,11 @@ def _has_splits_of(layout, missing, content, file):
 
 def _note_of_moved(file, moved):
     value, place = moved[0]
+    verb = "is a path" if len(moved) == 1 else "are paths"
     detail = (
-        f"{len(moved)} of the places that {file.name!r} names are of another machine "
-        f"or folder. Read by the ending of their path: {value!r} is {str(place)!r}"
+        f"{len(moved)} of the places that {file.name!r} names {verb} of another "
+        f"machine or folder. Found by the ending of the path: {value!r} is read from "
+        f"{str(place)!r}"
     )
     return ("moved folders", str(file), detail)
 
@@ -472,8 +478,8 @@ def _leaves(value, place, bases):
 def _note_of_outside(file, value, place):
     detail = (
         f"{file.name!r} names {value!r}, which is {os.path.abspath(place)!r}, outside "
-        "of the dataset. If these images are of another one, leave out the `../` and "
-        "put those that are meant beside the file"
+        "of the dataset. If these images belong to another dataset, remove the `../` "
+        "and put the right images beside the file"
     )
     return ("moved folders", str(file), detail)
 

@@ -23,6 +23,7 @@ from effdet_keras.data.box_formats import reach_out, suspect_box_format
 from effdet_keras.data.dataset import (
     DetectionDataset,
     boxes_per_class,
+    count_of,
     why_nothing_to_learn,
 )
 from effdet_keras.data.formats.dataset_files import first_to_train_on, role_of_split
@@ -388,7 +389,8 @@ def _look_at(record, decode):
         if decode and (problem is None or problem.kind != "wrong size"):
             read_image(image, size=record.image_size)
     except FileNotFoundError:
-        return _problem_of(record, "missing image", f"no file {place!r}"), None
+        detail = f"the file {place!r} does not exist"
+        return _problem_of(record, "missing image", detail), None
     except Exception as error:  # a broken file makes Pillow raise almost anything
         error = error.__cause__ or error  # Pillow's own error, not ours
         reason = str(error) or type(error).__name__
@@ -410,7 +412,8 @@ def _compare_sizes(record, stored, orientation):
     kind = None
     detail = "EXIF orientation {}, stored as {}x{}".format(orientation, *stored)
     if annotated not in (upright, stored):
-        kind, detail = "wrong size", f"annotated as {there}, is {here} (height x width)"
+        kind = "wrong size"
+        detail = f"annotated as {there}, but the image is {here} (height x width)"
     elif annotated != upright:
         kind, detail = "sideways image", f"{detail}, and so annotated"
     elif orientation in range(2, 9):
@@ -450,9 +453,11 @@ def _find_in_boxes(dataset, config):
         missing = sum(p.kind == "missing image" for p in dataset.problems)
         detail = "there is no image"
         if missing:
+            was = "was not found" if missing == 1 else "were not found"
             detail += (
-                f": none of the {missing:,} that are annotated is where it should be. "
-                "Put them there, or name the folder that holds them and the annotations"
+                f": {count_of(missing, 'annotated image')} {was}. Put the images at "
+                "the paths that the annotations give, or pass the folder that holds "
+                "both the images and the annotations"
             )
         return [Problem("empty dataset", "(no file)", detail)]
     owner = owners(records)
@@ -486,7 +491,7 @@ def _find_clipped(table):
 
 def _find_labels_and_ids(table, num_classes):
     for row in np.flatnonzero((table.labels < 0) | (table.labels >= num_classes)):
-        detail = f"label {table.labels[row]}, but {num_classes} classes"
+        detail = f"label {table.labels[row]}, but there are only {num_classes} classes"
         yield table.problem("bad label", row, detail)
     ids = concat_field(table.records, "annotation_ids")
     _, first = np.unique(ids, return_index=True)
@@ -506,7 +511,7 @@ def _find_twins_of_boxes(records):
         same = record.labels[rows][:, None] == record.labels[rows]
         # Each repeated box once, no matter with how many others it coincides.
         for second in np.flatnonzero(np.triu(same & (iou >= _TWIN_IOU), 1).any(axis=0)):
-            detail = f"{describe_box(record.boxes_xywh[rows[second]])} is there twice"
+            detail = f"{describe_box(record.boxes_xywh[rows[second]])} occurs twice"
             yield _problem_of(record, "duplicate box", detail)
 
 
@@ -522,9 +527,11 @@ def _find_classes(counts, class_names):
             found["unused class"] = f"class {name!r} has no box"
         elif counts[label] * _IMBALANCE <= counts[most]:
             found["class imbalance"] = (
-                f"{name!r} has {counts[label]:,} boxes, {class_names[most]!r} has "
-                f"{counts[most]:,}: more images with it help most; `effdet-keras train "
-                "--balance auto` trains on those that it has more often"
+                f"{name!r} has {count_of(counts[label], 'box', 'boxes')}, "
+                f"{class_names[most]!r} has {counts[most]:,}: more images with "
+                f"{name!r} help most; "
+                "`effdet-keras train --balance auto` trains on the present ones more "
+                "often"
             )
         if plain[label] in plain[:label]:
             first = class_names[plain.index(plain[label])]

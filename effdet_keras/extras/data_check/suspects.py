@@ -127,9 +127,7 @@ run...
     check_number("least_suspicion", least_suspicion, "[0, 1]")
     out = local_path(out, "`out`")
     if out.exists():
-        raise FileExistsError(
-            f"'{out}' is there already. Give the path of a new folder."
-        )
+        raise FileExistsError(f"'{out}' already exists. Give the path of a new folder.")
     folder = RunFolder(run)
     if not folder.has_run:
         raise InvalidValueError(
@@ -248,8 +246,9 @@ class _Judge:
         if unreadable:
             image_id, reason = next(iter(unreadable.items()))
             warnings.warn(
-                f"{count_of(len(unreadable), 'image')} cannot be read, and not be "
-                f"judged, such as '{record_of[image_id].name}': {reason}",
+                f"{count_of(len(unreadable), 'image')} cannot be read, so their "
+                f"annotations are not judged, such as '{record_of[image_id].name}': "
+                f"{reason}",
                 stacklevel=2,
             )
         return [result for result in results if result.image_id not in unreadable]
@@ -273,8 +272,9 @@ class _Judge:
             return
         if RunFolder(self.folder / "1").has_run:
             raise InvalidStateError(
-                f"'{self.folder}' has trainings, but no {_FOLDS} that says on which "
-                "images. Remove that folder, or give another one to write to."
+                f"'{self.folder}' has trainings, but no {_FOLDS} that says which "
+                "images they were trained on. Remove that folder, or give another one "
+                "to write to."
             )
         self.folder.mkdir(parents=True, exist_ok=True)
         write_text(path, json.dumps(description, indent=1) + "\n")

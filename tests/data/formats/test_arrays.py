@@ -83,7 +83,7 @@ def test_boxes_without_area_are_left_out_and_counted():
         ([[4, 8, 20, 40]], [0], {"box_format": "cxcywh"}, "cxcywh"),
         ([], [], {"image": IMAGE.astype(np.float32)}, "uint8.*float32"),
         ([], [], {"image": IMAGE[..., 0]}, r"\[H, W, 3\].*\(32, 48\)"),
-        ([], [], {"names": "cat"}, "'cat'. Names alone must be a list of names"),
+        ([], [], {"names": "cat"}, "'cat'. To give names without ids, pass a list"),
         ([], [], {"image_ids": [1, 2]}, "image_ids.*2"),
         ([[4, 8, 20, 40]], [0], {"is_crowd": [[1, 0]]}, "one per box, here 1"),
         ([[4, 8, 20, 40]], [0], {"is_crowd": []}, "'is_crowd': 0"),

@@ -244,7 +244,10 @@ def test_left_and_top_may_be_a_center_and_are_told(write, sides):
 )
 def test_a_file_without_classes_has_one(write, text):
     path = write(text)
-    with pytest.warns(UserWarning, match="no classes: all boxes are of the class 'obj"):
+    with pytest.warns(
+        UserWarning,
+        match="no column of classes, so all boxes are read as the class 'obj",
+    ):
         dataset = from_csv(path)
     assert dataset.class_names == ("object",)
     np.testing.assert_array_equal(dataset[0]["boxes"], [[2, 1, 4.5, 3]])
@@ -258,7 +261,9 @@ def test_a_column_that_could_be_the_class_is_not_passed_over(write):
 
 def test_numbers_for_classes_are_told(write):
     path = write("image,class_id,xmin,ymin,xmax,ymax\na.png,2,1,2,3,4.5\n")
-    with pytest.warns(UserWarning, match="has numbers for classes, 2, and they are"):
+    with pytest.warns(
+        UserWarning, match="has numbers instead of class names, 2, and the"
+    ):
         assert from_csv(path).class_names == ("2",)
 
 

@@ -186,7 +186,7 @@ def test_an_image_in_another_folder_is_found_by_the_end_of_its_name(export):
     ("shape", "message"),
     [
         ('<box label="cat" xtl="a" ytl="1" xbr="2" ybr="3"></box>', "'xtl': 'a'"),
-        ('<box xtl="0" ytl="1" xbr="2" ybr="3"></box>', "needs a label"),
+        ('<box xtl="0" ytl="1" xbr="2" ybr="3"></box>', "must have a label"),
         ('<polygon label="cat" points="1,2;3"></polygon>', "1,2;3"),
         ('<ellipse label="cat" cx="1" cy="2" rx="nan" ry="3"></ellipse>', "nan"),
         ('<cube label="cat"></cube>', "<cube>"),

@@ -86,7 +86,7 @@ def test_names_that_windows_refuses_are_written_in_a_form_that_it_takes():
 
 @pytest.mark.parametrize("split", ["a:b", "con", "NUL", "aux.part", "x."])
 def test_a_split_has_a_name_that_every_system_takes(split):
-    with pytest.raises(ValueError, match="a name that a folder can have"):
+    with pytest.raises(ValueError, match="a valid name for a folder"):
         named_splits({split: one(PIXELS)})
 
 
@@ -95,9 +95,9 @@ def test_splits_are_checked():
     assert named_splits(cats) == {"train": cats}
     assert named_splits({"a": cats, "b": cats}) == {"a": cats, "b": cats}
     for name in ("", "..", "a/b"):
-        with pytest.raises(ValueError, match="that a folder"):
+        with pytest.raises(ValueError, match="valid name for a folder"):
             named_splits({name: cats})
-    with pytest.raises(ValueError, match="must have splits"):
+    with pytest.raises(ValueError, match="must have at least one split"):
         named_splits({})
     with pytest.raises(ValueError, match="same classes.*'dog'"):
         named_splits({"a": cats, "b": dogs})

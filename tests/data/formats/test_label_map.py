@@ -80,7 +80,7 @@ def test_class_names_bring_a_second_dataset_in_line(tmp_path, dataset, to):
     if to in ("coco", "tfrecord"):
         assert read.category_ids == (7, 8, 3)
     what = "7" if to in ("coco", "tfrecord") else "'dog'"
-    message = f"1 unknown class: .*{what} of 2 boxes.*filter"
+    message = f"1 unknown class: .*{what}, the class of 2 boxes.*filter"
     with pytest.raises(ValueError, match=message):
         data.load(folder, class_names=["cat"])
 

@@ -192,14 +192,14 @@ def test_images_are_found_by_the_end_of_their_address(write, tmp_path, address, 
 @pytest.mark.parametrize(
     ("bad", "message"),
     [
-        (region({**BOX, "x": None}), "finite percents"),
+        (region({**BOX, "x": None}), "finite numbers are expected, in percent"),
         (region(BOX, name=None), r"one label is expected. Received: \[\]"),
         (region(BOX) | {"value": {**BOX, "rectanglelabels": ["a", "b"]}}, r"'a', 'b'"),
         (region(BOX, image_rotation=90), "turned by 90 degrees in Label Studio"),
         (region(BOX, item_index=2), "several images"),
         (
             region({**BOX, "rotation": 5}, original_width=None),
-            "`original_width` and `original_height` are needed",
+            "must have `original_width` and `original_height`",
         ),
     ],
 )

@@ -116,7 +116,9 @@ def test_files_in_a_folder_of_annotations_are_read_as_well(annotate):
     assert [record.source_id for record in dataset.records] == ["a", "b", "c", "d"]
     assert not dataset.problems
     annotate("a", folder="annotation")
-    said = r"1 .* name of one in another folder: 'annotation/a\.json' .*\(not read\)"
+    said = (
+        r"1 .* same name as one in another folder: 'annotation/a\.json' .*\(not read\)"
+    )
     with pytest.warns(UserWarning, match=said):
         dataset = data.load(root)
     assert [len(record.labels) for record in dataset.records] == [1, 1, 1, 1]

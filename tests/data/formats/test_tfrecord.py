@@ -332,7 +332,9 @@ def test_label_maps_of_other_datasets_do_not_count(tmp_path):
 def test_one_label_map_that_does_not_fit_names_no_class(tmp_path):
     path = write_named(tmp_path, "pawn")
     (tmp_path / "voc.pbtxt").write_text(VOC_MAP)
-    message = "voc.pbtxt' does not fit .*label 1 is 'pawn' in them, and 'aeroplane'"
+    message = (
+        "voc.pbtxt' does not fit .*label 1 is 'pawn' in the records, but 'aeroplane'"
+    )
     with pytest.warns(UserWarning, match=message):
         assert from_tfrecord(path).class_names == ("pawn",)
     write_named(tmp_path, "pawn", labels=[3])
@@ -368,7 +370,7 @@ def test_id_0_of_a_label_map_is_the_background(tmp_path, names):
     "texts, message",
     [
         ([VOC_MAP, TWO_BENCHES], "label map must give each class"),
-        ([VOC_MAP, VOC_MAP.replace("id: 2", "id: 4")], "There must be one label map"),
+        ([VOC_MAP, VOC_MAP.replace("id: 2", "id: 4")], "Exactly one label map must"),
         (["item {"], "A label map must be items"),
     ],
 )
@@ -442,8 +444,11 @@ def test_offsets_point_at_the_images_even_if_their_head_repeats(tmp_path):
 @pytest.mark.parametrize(
     "damage, message",
     [
-        (lambda data: data[:-9], "a.tfrecord: it is cut, damaged or compressed"),
-        (lambda data: b"no records but some text", "a.tfrecord: it is cut"),
+        (
+            lambda data: data[:-9],
+            "a.tfrecord: the file is cut off, damaged or compressed",
+        ),
+        (lambda data: b"no records but some text", "a.tfrecord: the file is cut off"),
         (gzip.compress, "a.tfrecord: .*without compression"),
         (
             lambda data: b"version https://git-lfs.github.com/spec/v1\nsize 9\n",
@@ -513,7 +518,7 @@ def test_a_pattern_is_a_dataset_of_load_and_of_commands(tmp_path, command):
         load(f"{tmp_path}/records/test-*")
     with pytest.raises(ValueError, match="is only for TFRecord files"):
         load(f"{tmp_path}/records/val-*", format="coco")
-    with pytest.raises(ValueError, match="has the name of TFRecord files"):
+    with pytest.raises(ValueError, match="has the name of a TFRecord file"):
         load(f"{tmp_path}/records/*.pbtxt")
 
 

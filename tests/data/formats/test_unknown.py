@@ -29,7 +29,7 @@ LFS = b"version https://git-lfs.github.com/spec/v1\noid sha256:be0\nsize 99\n"
             "'a.json' is a list of objects with the keys 'pic'",
         ),
         ("a.json", '["cat", "dog"]', "is a list of 'cat'"),
-        ("a.json", "{", r"'a.json' is no json \(Expecting"),
+        ("a.json", "{", r"'a.json' is not valid json \(Expecting"),
         ("annotations/a.json", '{"frames": []}', "a.json' is objects with the keys"),
         (
             "a/b/c/annotations.json",
@@ -96,10 +96,14 @@ def test_pointers_of_git_lfs_that_are_no_data_are_not_told(tmp_path, name, is_to
     [
         ("data/images.zip", b"PK", "is an archive: unpack it"),
         ("data/train.tar.gz", b"x", "is an archive: unpack it"),
-        ("data/train.dvc", b"outs:", "stands for data.*`dvc pull`"),
-        ("gTruth.mat", b"MATLAB", "is MATLAB's.*writetable"),
+        ("data/train.dvc", b"outs:", "only points to data.*`dvc pull`"),
+        ("gTruth.mat", b"MATLAB", "is a file of MATLAB.*writetable"),
         ("a/b.json", LFS, "is a pointer of Git LFS.*`git lfs pull`"),
-        ("faces.xml", b"<?xml version='1.0'?>\n<dataset>", "is of dlib's imglab"),
+        (
+            "faces.xml",
+            b"<?xml version='1.0'?>\n<dataset>",
+            "is a file of dlib's imglab",
+        ),
     ],
 )
 def test_files_that_stand_for_data_are_told_with_what_to_do(

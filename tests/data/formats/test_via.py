@@ -153,7 +153,7 @@ def test_check_boxes_have_the_class_as_a_key(write):
     assert from_via(write(images(checked))).class_names == ("cat",)
     both = region(RECT, kind={"cat": True, "dog": True})
     with pytest.raises(
-        ValueError, match="1 bad box: a.png: region 0 needs one value of"
+        ValueError, match="1 bad box: a.png: region 0 must have one value of"
     ):
         from_via(write(images(both)))
 
@@ -184,7 +184,7 @@ def test_the_name_of_an_attribute_may_be_pasted_into_a_shell(write):
 
 def test_regions_without_attributes_are_one_class_and_it_is_said(write):
     folder = write(images(region(RECT)))
-    with pytest.warns(UserWarning, match="all are of the class 'object'"):
+    with pytest.warns(UserWarning, match="so all are read as the class 'object'"):
         assert from_via(folder).class_names == ("object",)
     assert from_via(folder, class_names=["balloon"]).class_names == ("balloon",)
 
@@ -206,8 +206,8 @@ def test_circles_and_ellipses(write):
         (region({**RECT, "x": None}, name="cat"), "finite numbers.*'x': None"),
         (region({"name": "star", "x": 1}, name="cat"), "'star'"),
         (region({**POLYGON, "all_points_y": [1]}, name="cat"), "'polygon'"),
-        (region(RECT, other="cat"), "needs one value of 'name'"),
-        (region(RECT, name=" "), "needs one value of 'name'"),
+        (region(RECT, other="cat"), "must have one value of 'name'"),
+        (region(RECT, name=" "), "must have one value of 'name'"),
         (region(RECT), r"Received: \{\}\. Set it in VIA's annotation editor"),
     ],
 )
@@ -276,7 +276,7 @@ def test_of_two_files_of_the_same_images_in_a_split_that_with_more_boxes_is_read
         for image in ("a.png", "b.png", "c.png"):
             save_image(tmp_path / split / image)
         (tmp_path / split / name).write_text(json.dumps(content))
-    said = r"'annotations\.json' is of the same images as 'train\.json': 1 box there, 2"
+    said = r"'annotations\.json' has the same images as 'train\.json': 1 box there, 2"
     with pytest.warns(UserWarning, match=rf"{said} here \(not read\)"):
         splits = load_splits(tmp_path)
     assert list(splits) == ["train", "val_a", "val_b"]
@@ -327,10 +327,12 @@ def test_few_regions_without_a_class_are_of_the_only_one(write, others, is_read)
     regions = [region(RECT, species=name) for name in others]
     folder = write(images(*regions, region(RECT)))
     if not is_read:
-        with pytest.raises(ValueError, match="needs one value of 'species'"):
+        with pytest.raises(ValueError, match="must have one value of 'species'"):
             from_via(folder)
         return
-    with pytest.warns(UserWarning, match="1 of 10 regions has no 'species', and the"):
+    with pytest.warns(
+        UserWarning, match="1 of 10 regions has no 'species', so the class 'cat'"
+    ):
         dataset = from_via(folder)
     assert dataset.records[0].labels.tolist() == [0] * 10
     assert dataset.class_names == ("cat",)

@@ -182,9 +182,9 @@ def test_names_are_read_in_the_encoding_that_a_file_names(tmp_path, encoding):
     [
         (b'<?xml version="1.0" encoding="gbk"?><a>\xff</a>', "encoding that it names"),
         (b'<?xml version="1.0" encoding="foo"?><a>\xe9</a>', "encoding that it names"),
-        (b"<annotation>\xe9</annotation>", "not in UTF-8, and names no other"),
+        (b"<annotation>\xe9</annotation>", "not in UTF-8 and names no other"),
         (b"<project><component/></project>", "root element.*Received: <project>"),
-        (b"<annotations><image/></annotations>", "CVAT's format"),
+        (b"<annotations><image/></annotations>", "format of CVAT"),
         (b"", "no well-formed xml"),
         (b"<annotations><annotation/><annotation/></annotations>", "`filename`"),
     ],

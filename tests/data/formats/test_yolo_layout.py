@@ -125,7 +125,7 @@ def test_each_split_is_read_by_its_own_list_of_names(tmp_path, inner):
         image = f"{split}/{'images/' if inner else ''}a"
         put(tmp_path, image, row(8), f"{split}/{inner}a", color=color)
         write(tmp_path / f"{split}/{inner}classes.txt", names)
-    said = r"train/.*has \['cat', 'dog'\], .*valid/.*has \['dog', 'cat'\].*by its own"
+    said = r"train/.*has \['cat', 'dog'\], .*valid/.*has \['dog', 'cat'\].*with its own"
     with pytest.warns(UserWarning, match=said):
         splits = load_splits(tmp_path)
     named = {
@@ -170,7 +170,7 @@ def test_a_list_beside_the_one_that_is_read_is_told_if_its_names_differ(tmp_path
         write(tmp_path / name, text)
         dataset, said = told(tmp_path)
         assert dataset.class_names == ("one", "two", "five")
-        assert f"{name!r} beside it has others" in said
+        assert f"{name!r} beside it has other names" in said
         (tmp_path / name).unlink()
     write(tmp_path / "coin.names", "one\ntwo\n")  # as far as it goes the same
     write(tmp_path / "coco.names", "person\nbicycle\ncar\nbus\n")  # of a model
@@ -249,7 +249,7 @@ def test_an_image_beside_the_folders_of_splits_does_not_merge_them(tmp_path):
         dataset, said = told(tmp_path, split)
         assert widths(dataset, tmp_path) == {f"images/{split}/a.jpg": [8]}
         assert "1 image beside the folders of the splits ['train', 'val']" in said
-        assert "such as 'grid.jpg', left out" in said
+        assert "such as 'grid.jpg', is left out" in said
     (tmp_path / "images/train/a.jpg").unlink()  # nothing to train on but the rest
     dataset, said = told(tmp_path)
     assert list(widths(dataset, tmp_path)) == ["images/grid.jpg", "images/val/a.jpg"]

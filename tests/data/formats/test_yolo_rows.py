@@ -81,7 +81,7 @@ def test_an_outline_that_could_be_key_points_is_read_with_a_word(tmp_path, point
     write_folder(tmp_path, [f"{BOX} {points}"] * 2)
     boxes, kinds, texts = read_boxes(tmp_path)
     assert boxes[0][0] != READ and kinds == ["possible pose label"]
-    assert "write `kpt_shape` into data.yaml" in texts[0]
+    assert "add `kpt_shape` to data.yaml" in texts[0]
 
 
 @pytest.mark.parametrize(
@@ -129,7 +129,9 @@ def test_one_number_too_many_in_an_outline_is_named(tmp_path, outline, number):
     write_folder(tmp_path, [f"{outline} {number}", TRIANGLE])
     boxes, kinds, texts = read_boxes(tmp_path)
     assert boxes == [[READ, READ]] and kinds == ["odd outline"]
-    assert "0.txt: 1 row in 1 file, the first in line 1: one number" in texts[0]
+    assert (
+        "0.txt: 1 row in 1 file, the first in line 1: there is one number" in texts[0]
+    )
 
 
 def test_oriented_boxes_become_the_upright_box_around_them(tmp_path):

@@ -107,7 +107,7 @@ def as_folder(path):
 @pytest.mark.parametrize(
     ("spoil", "kind", "reason"),
     [
-        (pathlib.Path.unlink, "missing image", "no file '.*00004.jpg'"),
+        (pathlib.Path.unlink, "missing image", "the file '.*00004.jpg' does not exist"),
         (
             lambda path: path.write_bytes(b"<html>"),
             "corrupt image",
@@ -146,7 +146,9 @@ def test_images_of_a_storage_are_there(files, decode, memory):
 def test_a_wrong_size_is_told_with_both_sizes(clean, decode):
     (problem,) = problems_of(changed(clean, 2, image_size=(64, 99)), decode=decode)
     assert (problem.kind, problem.file) == ("wrong size", "00003.jpg")
-    assert "annotated as 64x99, is 64x64 (height x width)" in problem.detail
+    assert (
+        "annotated as 64x99, but the image is 64x64 (height x width)" in problem.detail
+    )
 
 
 @pytest.mark.parametrize(
@@ -202,7 +204,7 @@ def test_labels_without_a_class_are_named(clean):
     for label in (3, -1):
         (problem,) = problems_of(with_box(clean, 4, [5, 5, 9, 9], label))
         assert (problem.kind, problem.file) == ("bad label", "00005.jpg")
-        assert problem.detail == f"label {label}, but 3 classes"
+        assert problem.detail == f"label {label}, but there are only 3 classes"
 
 
 def test_a_box_drawn_twice_is_told_once_for_each_copy(clean):
@@ -238,8 +240,8 @@ def test_tiny_boxes_are_measured_on_the_networks_input(clean):
             {
                 "unused class": "class 'owl' has no box",
                 "class imbalance": (
-                    "'dog' has 1 boxes, 'cat' has 10: more images with it help most; "
-                    "`effdet-keras train --balance auto` trains on those that it has "
+                    "'dog' has 1 box, 'cat' has 10: more images with 'dog' help most; "
+                    "`effdet-keras train --balance auto` trains on the present ones "
                     "more often"
                 ),
             },
@@ -309,7 +311,7 @@ def test_each_wrong_box_form_is_recognized():
         if name is None:
             assert text is None
         else:
-            assert text.endswith(f"0 % if their numbers are {name}")
+            assert text.endswith(f"0 % if their numbers mean {name}")
 
 
 def test_few_boxes_and_cut_objects_are_no_suspicion():
@@ -325,7 +327,7 @@ def test_where_a_file_does_not_tell_a_few_boxes_do():
     assert suspect_box_format(boxes, sizes) is None
     text = suspect_box_format(boxes, sizes, are_doubtful=True)
     assert text.startswith("5 % of") and text.endswith(
-        "are center x, center y, width, height"
+        "mean center x, center y, width, height"
     )
     boxes[0, 0] = 2  # which would begin at -3, were it a center
     assert suspect_box_format(boxes, sizes, are_doubtful=True) is None

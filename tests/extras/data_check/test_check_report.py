@@ -60,7 +60,7 @@ def test_the_text_counts_names_and_says_what_training_does(report):
     assert any(x.startswith("Only 24 images: expect AP") for x in lines)
     at = lines.index("errors")
     assert lines[at + 1] == "  1 missing image (image left out)"
-    assert lines[at + 2] == f"    {EVIL}: no file 'gone.jpg'"
+    assert lines[at + 2] == f"    {EVIL}: the file 'gone.jpg' does not exist"
     at = lines.index("notes")
     assert lines[at + 1] == "  5 clipped boxes (clipped to the image)"
     assert lines[at + 5] == "    and 2 more"

@@ -138,7 +138,7 @@ def test_the_command_prints_them(two_splits, capsys):
     assert cli.main(["inspect", str(two_splits)]) == 0
     text = capsys.readouterr().out
     assert "1 near-duplicate image (all trained on;" in text
-    assert "2 shared near-duplicates (nearly trained on and evaluated on" in text
+    assert "2 shared near-duplicates (almost the same image is trained on" in text
 
 
 def test_unlike_images_are_named_nowhere():

@@ -206,7 +206,7 @@ def test_the_command_says_what_it_needs(data, judged, tmp_path, capsys):
     assert "1 missing" in capsys.readouterr().out
     assert (tmp_path / "out" / "tasks.json").is_file()
     assert cli.main(line) == 1
-    assert "is there already" in capsys.readouterr().err
+    assert "already exists. Give the path of a new folder" in capsys.readouterr().err
 
 
 def test_the_command_refuses_options_that_it_would_not_use(
