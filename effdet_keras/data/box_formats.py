@@ -55,7 +55,7 @@ def suspect_box_format(
     Example:
         >>> corners = np.tile([50.0, 60.0, 90.0, 95.0], (10, 1))
         >>> suspect_box_format(corners, np.full((10, 2), 100))
-        '100 % of the boxes ... 0 % if their numbers are left, top, right, bottom'
+        '100 % of the boxes ... 0 % if their numbers mean left, top, right, bottom'
     """
     finite = np.isfinite(boxes_xywh).all(axis=1)
     boxes_xywh, sizes = boxes_xywh[finite], sizes[finite]

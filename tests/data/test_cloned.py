@@ -505,7 +505,9 @@ def test_json_files_of_other_tools_are_named(tmp_path, file, content, tool):
 def test_text_files_of_another_tool_are_named(tmp_path, file, text, tool):
     put(tmp_path, "knife/0.png")
     put(tmp_path, file, text=text)
-    with pytest.raises(ValueError, match=f"is a file of {tool}.*write a csv with a row"):
+    with pytest.raises(
+        ValueError, match=f"is a file of {tool}.*write a csv with a row"
+    ):
         load(tmp_path)
 
 

@@ -338,7 +338,9 @@ def test_one_label_map_that_does_not_fit_names_no_class(tmp_path):
     with pytest.warns(UserWarning, match=message):
         assert from_tfrecord(path).class_names == ("pawn",)
     write_named(tmp_path, "pawn", labels=[3])
-    with pytest.warns(UserWarning, match="label 3 is 'pawn' in them, and missing"):
+    with pytest.warns(
+        UserWarning, match="label 3 is 'pawn' in the records, but missing in the map"
+    ):
         assert from_tfrecord(path).category_ids == (3,)
     assert from_tfrecord(path, label_map={3: "Bauer"}).class_names == ("Bauer",)
 
