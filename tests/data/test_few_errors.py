@@ -135,7 +135,7 @@ def test_errors_of_a_whole_file_are_never_few(kind):
 
 def test_images_of_all_kinds_count_together():
     kinds = ["missing image", "corrupt image", "unreadable annotation"]
-    with pytest.warns(UserWarning, match="These are few"):
+    with pytest.warns(UserWarning, match="The errors are few"):
         problems_of(kinds).finish(num_images=57)
     with pytest.raises(ValueError, match="1 corrupt image"):
         problems_of(kinds).finish(num_images=56)
