@@ -74,8 +74,8 @@ def add_format(parser: argparse.ArgumentParser) -> None:
         choices=DATASET_FORMATS,
         metavar="NAME",
         help=(
-            "the format of DATA, if it has several; detected by default: "
-            + ", ".join(DATASET_FORMATS)
+            "the format of DATA, needed only where files of several formats are "
+            "found; detected by default: " + ", ".join(DATASET_FORMATS)
         ),
     )
 
@@ -86,8 +86,9 @@ def add_unlabelled(parser: argparse.ArgumentParser) -> None:
         "--unlabelled",
         choices=("negative", "skip"),
         help=(
-            "images of YOLO data without a txt file: negative, images without objects "
-            "(the default, with a warning), or skip, left out"
+            "what to do with images of YOLO data that have no txt file: negative "
+            "keeps them as images without objects (the default, with a warning), "
+            "skip leaves them out"
         ),
     )
 
@@ -98,9 +99,10 @@ def add_on_error(parser: argparse.ArgumentParser) -> None:
         "--on-error",
         choices=ON_ERROR,
         help=(
-            "errors in the dataset, such as missing images: raise stops and names "
-            "them (the default of `convert`), skip leaves them out with a warning, "
-            "auto leaves a few out and stops at more (the default elsewhere)"
+            "what to do about errors in the dataset, such as missing images: raise "
+            "stops and lists them (the default of `convert`), skip leaves out what "
+            "has an error, with a warning, auto leaves out a few and stops if there "
+            "are more (the default elsewhere)"
         ),
     )
     parser.add_argument(
@@ -120,9 +122,9 @@ def add_reader_options(parser: argparse.ArgumentParser) -> None:
         dest="reader_options",
         metavar="NAME=VALUE",
         help=(
-            "what the reader of one format takes alone: class_attribute of VIA, "
-            "one_based=false of Pascal VOC, box_format of Hugging Face; may be "
-            "given several times"
+            "an option that only the reader of one format has: class_attribute for "
+            "VIA, one_based=false for Pascal VOC, box_format for Hugging Face; may "
+            "be given several times"
         ),
     )
 
@@ -167,8 +169,8 @@ def add_precision(parser: argparse.ArgumentParser) -> None:
         choices=("float32", "bfloat16"),
         default="float32",
         help=(
-            "what OpenVINO computes in: bfloat16 is faster on a processor that has it "
-            "(%(default)s)"
+            "the precision in which OpenVINO computes: bfloat16 is faster on a "
+            "processor that has it (%(default)s)"
         ),
     )
 
@@ -213,7 +215,7 @@ def add_training_fields(
     )
     fields.add_argument("--seed", type=int, metavar="N", help="random seed (0)")
     add_settings(
-        parser, "any other field of a run, as for train; may be given several times"
+        parser, "any other field of a run, as for `train`; may be given several times"
     )
     return fields
 

@@ -24,7 +24,9 @@ DESCRIPTION = (
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Adds the arguments of the command to its parser."""
     add_data(parser)
-    parser.add_argument("out", metavar="OUT", help="folder to make; must not exist")
+    parser.add_argument(
+        "out", metavar="OUT", help=("new folder to write, which must not exist yet")
+    )
     parser.add_argument(
         "--to",
         choices=("coco", "voc", "yolo", "csv", "tfrecord"),
@@ -40,7 +42,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--num-shards",
         type=int,
         metavar="N",
-        help="of tfrecord: how many files to write per split",
+        help="number of files to write per split (format tfrecord only)",
     )
     add_reader_options(parser)
     add_on_error(parser)

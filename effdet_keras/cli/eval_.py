@@ -21,9 +21,9 @@ from effdet_keras.errors import InvalidValueError
 
 SUMMARY = "evaluate a model on a dataset, or compare two"
 DESCRIPTION = (
-    "Prints COCO's numbers, Pascal VOC's, those of each class, the kinds of errors and "
-    "what matters most. --out writes a report with curves and images. Two models are "
-    "compared, with an interval of the difference."
+    "Prints the metrics of COCO and of Pascal VOC, the AP of each class, the kinds "
+    "of errors and what matters most. --out writes a report with curves and images. "
+    "Two models are compared, with an interval for the difference of their AP."
 )
 
 
@@ -54,8 +54,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--out",
         metavar="FOLDER",
         help=(
-            "folder for numbers.json and report.html; of two models the report is of "
-            "the second"
+            "folder for numbers.json and report.html; with two models, the report is "
+            "about the second"
         ),
     )
     parser.add_argument(
@@ -67,8 +67,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         default=[],
         metavar="FILE",
         help=(
-            "a file in COCO's result format, of any system, to evaluate instead of a "
-            "model, or to compare with one"
+            "a file of detections in COCO's result format, written by any system, to "
+            "evaluate instead of a model or to compare with one"
         ),
     )
     parser.add_argument(
@@ -76,16 +76,16 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="FILE.csv",
         help=(
             "a CSV file with a row for each image: a column 'file_name' or "
-            "'image_id', and others, such as camera or weather, by whose values AP "
-            "is listed"
+            "'image_id', and further columns, such as camera or weather, for whose "
+            "values AP is listed"
         ),
     )
     parser.add_argument(
         "--losses",
         action="store_true",
         help=(
-            "compute the losses as well, from the same forward pass; for .keras "
-            "files of a training"
+            "also compute the losses, from the same forward pass; needs a .keras "
+            "file of a training"
         ),
     )
     parser.add_argument(
@@ -103,16 +103,16 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--follow",
         action="store_true",
         help=(
-            "MODEL is the folder of a run that trains in another process: evaluate "
-            "each new checkpoint, until the run is done"
+            "MODEL is the folder of a run that another process trains: evaluate each "
+            "new checkpoint until the run is complete"
         ),
     )
     parser.add_argument(
         "--timeout",
         metavar="TIME",
         help=(
-            "with --follow, how long to wait for something new, such as 90s, 20m or "
-            "1.5h (20m)"
+            "with --follow, how long to wait for a new checkpoint, such as 90s, 20m "
+            "or 1.5h (20m)"
         ),
     )
     add_threads(parser)
@@ -157,7 +157,10 @@ def run(
     }
     if not follow:
         if timeout is not None:
-            raise InvalidValueError("--timeout is of --follow, which is not given")
+            raise InvalidValueError(
+                "--timeout works only with --follow: add --follow, or leave "
+                "--timeout out."
+            )
         from effdet_keras.cli.evaluate_files import evaluate_files
 
         options = {"batch_size": batch_size, "out": out, **of_one_evaluation}
@@ -165,9 +168,9 @@ def run(
         return
     if len(models) != 1 or any(of_one_evaluation.values()):
         raise InvalidValueError(
-            "--follow takes one run, --out, --split, --format, --unlabelled, "
-            "--on-error, --reader-option, --batch-size and --timeout: "
-            "`effdet-keras eval RUN DATA --follow`."
+            "--follow takes the folder of one run, and only the options --out, "
+            "--split, --format, --unlabelled, --on-error, --reader-option, "
+            "--batch-size and --timeout: `effdet-keras eval RUN DATA --follow`."
         )
     from effdet_keras.extras.follow import follow_run
 

@@ -64,15 +64,15 @@ def evaluate_files(
     is_for_one = json is not None or store_thresholds
     if number not in ((1,) if is_for_one else (1, 2)):
         raise InvalidValueError(
-            "`eval` takes one model, or two to compare, or as many files with "
-            "--detections; --json and --store-thresholds take only one. Received: "
-            f"{number} of them. The dataset comes last, as in `effdet-keras eval MODEL "
-            "DATA`."
+            "`eval` takes one model, or two to compare; each may be replaced by a "
+            "file of --detections. --json and --store-thresholds work with one only. "
+            f"Received: {number} of them. The dataset comes last, as in `effdet-keras "
+            "eval MODEL DATA`."
         )
     if losses and not models:
         raise InvalidValueError(
-            "--losses are those of a model, and a file of --detections has none: leave "
-            "--losses out, or give the model."
+            "--losses needs a model: the losses cannot be computed from a file of "
+            "--detections. Leave --losses out, or give the model."
         )
     written = [] if out is None else [out / "numbers.json", out / "report.html"]
     read = [*models, *detections, data.path, *([] if slices is None else [slices])]
@@ -245,9 +245,10 @@ class _ThresholdStore:
         self._lock = FolderLock(self.path.parent)
         if self._lock.is_held_by_another():
             raise InvalidStateError(
-                f"A training writes to '{self.path.parent}' at present, and would "
-                "replace the file that thresholds are stored in. Store them when it "
-                f"has ended; or copy '{self.path.name}' and evaluate the copy."
+                f"A training is writing to '{self.path.parent}' and would replace the "
+                "file in which the thresholds are stored. Store them when the "
+                f"training has ended, or copy '{self.path.name}' and evaluate the "
+                "copy."
             )
         self._digest = digest_of_weights(self.path)
 

@@ -71,9 +71,10 @@ def evaluation_images(
         dataset, trained_on = of_data[run].validation, of_data[run].train
         print(
             printable(
-                f"'{data.path}' has no test or validation split. Evaluated are the "
-                f"{len(dataset):,} images that '{run}' held out to choose its best "
-                f"checkpoint by, and not the {len(trained_on):,} that it trained on."
+                f"'{data.path}' has no test or validation split. The evaluation uses "
+                f"the {len(dataset):,} images that '{run}' held out to choose its "
+                f"best checkpoint, and not the {len(trained_on):,} that it was "
+                "trained on."
             )
         )
     if dataset is None:
@@ -87,8 +88,9 @@ def evaluation_images(
             cautions.append(trained_on_too(splits.train, dataset))
         elif not is_for_evaluation and not is_published(model):
             cautions.append(
-                f"'{split}' is no test or validation split: if '{model}' was trained "
-                "on these images, the numbers are too good, and say nothing of others."
+                f"'{split}' is not a test or validation split: if '{model}' was "
+                "trained on these images, the metrics are too good and say nothing "
+                "about other images."
             )
     caution = " ".join(dict.fromkeys(filter(None, cautions))) or None
     if caution is not None:
@@ -119,7 +121,7 @@ def read_as_trained(data: DatasetSource, models: Sequence[str]) -> DatasetSource
     if not as_trained:
         return data
     said = ", ".join(f"{name}={value!r}" for name, value in as_trained.items())
-    print(printable(f"As '{run.path}' was trained: {said}."))
+    print(printable(f"The dataset is read as in the training of '{run.path}': {said}."))
     return dataclasses.replace(data, **as_trained)
 
 

@@ -19,9 +19,10 @@ from effdet_keras.export.registry import FORMATS, OPTIONS, TARGETS
 
 SUMMARY = "write a model for another runtime, and check it there"
 DESCRIPTION = (
-    "Writes a model in the format that --format, --target or the ending of OUT says, "
-    "runs the export and the model on the same images, and says how far they are "
-    "apart. An option that the format or target does not have is an error."
+    "Writes a model in the format that --format, --target or the ending of OUT "
+    "names, runs the export and the model on the same images, and prints how much "
+    "their results differ. An option that the format or target does not have is an "
+    "error."
 )
 
 _CALIBRATION_SPLITS = ("train", "trainval")
@@ -40,7 +41,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         ),
     )
     parser.add_argument(
-        "out", metavar="OUT", help="file or folder to write; its ending says the format"
+        "out",
+        metavar="OUT",
+        help=("file or folder to write; its ending determines the format"),
     )
     parser.add_argument("--format", choices=tuple(FORMATS), help="the format of OUT")
     parser.add_argument(
@@ -48,7 +51,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         choices=tuple(TARGETS),
         metavar="TARGET",
         help=(
-            "instead of a format, where the model will run; OUT is a folder "
+            "where the model will run, instead of a format; OUT is then a folder "
             f"({', '.join(TARGETS)})"
         ),
     )

@@ -119,8 +119,9 @@ class DatasetSource:
         ]
         if not found and len(names) > 1:
             raise InvalidValueError(
-                f"`{self.flag} {self.path}` has the splits {', '.join(names)}, and "
-                f"none of {', '.join(preferred)}: name the one to use."
+                f"`{self.flag} {self.path}` has the splits {', '.join(names)}, but "
+                f"none with a name such as {', '.join(preferred)}: give the name of "
+                "the split to use."
             )
         return (found or names)[0]
 
@@ -164,8 +165,8 @@ def check_outputs(
         written.add(place)
         if place in read:
             raise InvalidValueError(
-                f"'{path}' is one of the files that are read, and would be "
-                "overwritten. Give another path."
+                f"'{path}' is one of the input files and would be overwritten. Give "
+                "another path."
             )
     there = [str(path) for path in outputs if os.path.lexists(path)]
     if there and not overwrite:

@@ -10,7 +10,7 @@ from effdet_keras.cli.arguments import add_raw
 from effdet_keras.errors import InvalidValueError, check_argument
 from effdet_keras.network.config import MODEL_NAMES
 
-SUMMARY = "read weights of any known kind, write them as another"
+SUMMARY = "read weights of any known kind and write them as another"
 DESCRIPTION = (
     "Reads weights of google/automl, PyTorch effdet, Keras Applications or this "
     "package. The ending of OUT says what is written: .keras (an archive), "
@@ -30,7 +30,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "source", metavar="SOURCE", help="file, folder or address of the weights"
     )
-    parser.add_argument("out", metavar="OUT", help="what to write; must not exist")
+    parser.add_argument(
+        "out",
+        metavar="OUT",
+        help=("file to write, or prefix of a checkpoint; must not exist yet"),
+    )
     parser.add_argument(
         "--model",
         metavar="NAME",

@@ -61,8 +61,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--calibrated",
         action="store_true",
         help=(
-            "give scores the temperature that `eval --store-thresholds` stored with "
-            "the model"
+            "calibrate the scores with the temperature that `eval "
+            "--store-thresholds` stored with the model"
         ),
     )
     parser.add_argument(
@@ -70,8 +70,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         type=lambda text: [name.strip() for name in text.split(",")],
         metavar="NAMES",
         help=(
-            "classes to keep, such as cat,dog; of a model without names their numbers, "
-            "from 0 (all)"
+            "classes to keep, such as cat,dog; for a model without class names, "
+            "their numbers, from 0 (all)"
         ),
     )
     add_batch_size(parser, default=1)
@@ -100,8 +100,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--track",
         action="store_true",
         help=(
-            "in videos, follow objects from frame to frame: each has a number, in the "
-            "drawing, in --json (track_id) and in --csv"
+            "track objects from frame to frame of videos: each object gets a number, "
+            "in the drawing, in --json (track_id) and in --csv"
         ),
     )
     parser.add_argument(
@@ -112,7 +112,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--crops",
         metavar="FOLDER",
-        help="folder for the part of the image in each box, in folders of the classes",
+        help=(
+            "folder for crops: the part of the image in each box, in one folder per "
+            "class"
+        ),
     )
     add_threads(parser)
     parser.add_argument(
@@ -138,8 +141,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         default="1/1",
         metavar="I/N",
         help=(
-            "the share of this process, such as 3/16: the images are shared out by "
-            "their names (%(default)s)"
+            "the share of the images that this process takes, such as 3/16; images "
+            "are assigned to shares by their names (%(default)s)"
         ),
     )
     parser.add_argument(
@@ -147,7 +150,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         type=int,
         default=500,
         metavar="N",
-        help="images of a file of --parts: what a kill can lose (%(default)s)",
+        help=(
+            "images per file of --parts: the most that are lost if the process is "
+            "killed (%(default)s)"
+        ),
     )
 
 
@@ -203,16 +209,20 @@ def run(
     if parts is not None:
         if (out, json) != (None, None):
             raise InvalidValueError(
-                "--out and --json do not go with --parts: `effdet-keras merge` makes "
-                "one file of the parts"
+                "--out and --json cannot be used with --parts: leave them out, and "
+                "write one file from the parts with `effdet-keras merge` afterwards."
             )
         if overwrite:
             raise InvalidValueError(
-                "--overwrite does not go with --parts: the same command adds what the "
-                "folder lacks. Give another folder, or remove this one"
+                "--overwrite cannot be used with --parts: without it, the command "
+                "adds the images that the folder lacks. To begin again, give another "
+                "folder, or remove this one."
             )
         if (csv, crops) != (None, None) or track:
-            raise InvalidValueError("--csv, --crops and --track do not go with --parts")
+            raise InvalidValueError(
+                "--csv, --crops and --track cannot be used with --parts: leave them "
+                "out."
+            )
         from effdet_keras.extras.bulk.shard import predict_shard
 
         sizes = {"shard": shard, "part_images": part_images}
@@ -221,7 +231,9 @@ def run(
         )
         return 1 if failed else 0
     if shard != "1/1":
-        raise InvalidValueError("--shard needs --parts FOLDER for what it finds")
+        raise InvalidValueError(
+            "--shard needs a folder for the detections: add --parts FOLDER."
+        )
     check_outputs([json, csv, crops], [model, *inputs], overwrite=overwrite)
     failed = predict_files(
         open_model(),

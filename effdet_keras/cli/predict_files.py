@@ -86,7 +86,10 @@ def predict_files(
     names = names_of(sources)
     outputs = [out, json_path, csv_path, crops]
     if any(path is not None for path in outputs):
-        rule = "Two inputs would have the same name in the output: use two runs"
+        rule = (
+            "Two inputs would have the same name in the output: run the command once "
+            "for each"
+        )
         require(not _has_twins(names), rule, inputs=list(map(str, sources)))
     targets = {}
     if out is not None:
@@ -195,7 +198,10 @@ def _check_crops(folder, files):
     """Raises an error if crops could replace input images in the same folder."""
     start = os.path.join(os.path.realpath(folder), "")
     inside = [file for file in files if os.path.realpath(file).startswith(start)]
-    rule = "`crops` holds images to detect in, which crops could replace: give another"
+    rule = (
+        "The folder `crops` contains input images, which crops could replace: give "
+        "another folder (--crops)"
+    )
     require(not inside, rule, crops=str(folder), images=list(map(str, inside[:3])))
 
 

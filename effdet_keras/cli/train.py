@@ -32,8 +32,8 @@ SUMMARY = "train a detector on a dataset, evaluate it, keep the best checkpoint"
 DESCRIPTION = (
     "Trains a detector on a dataset, evaluates it after each epoch, keeps the best "
     "checkpoint, and evaluates that on the test split, or on the validation split if "
-    "there is no test split. What is not given is chosen from the data, and printed. "
-    "docs/train.md says what is written to FOLDER."
+    "there is no test split. Options that are not given are chosen from the data, "
+    "and printed. docs/train.md says what is written to FOLDER."
 )
 
 
@@ -64,8 +64,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         type=_word,
         metavar="WEIGHTS",
         help=(
-            "what to start from: imagenet, coco, a file, a folder, an address, or "
-            "none (imagenet where it can be had, or else none)"
+            "weights to start from: imagenet, coco, a file, a folder, an address, or "
+            "none (imagenet if they can be loaded, or else none)"
         ),
     )
     model.add_argument(
@@ -87,13 +87,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
     training = parser.add_argument_group("training", argument_default=not_given)
     training.add_argument(
-        "--recipe", metavar="NAME", help="auto, or reference for google/automl's (auto)"
+        "--recipe",
+        metavar="NAME",
+        help=("auto, or reference for the recipe of google/automl (auto)"),
     )
     training.add_argument(
         "--learning-rate",
         type=float,
         metavar="RATE",
-        help="the highest rate (chosen by the recipe)",
+        help="the highest learning rate (chosen by the recipe)",
     )
     training.add_argument(
         "--freeze",
@@ -155,8 +157,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         type=int,
         metavar="N",
         help=(
-            "epochs from one evaluation to the next; 0 only trains, for `eval "
-            "--follow` in another process to evaluate (1)"
+            "epochs from one evaluation to the next; 0 only trains, so that `eval "
+            "--follow` can evaluate in another process (1)"
         ),
     )
     training.add_argument(
@@ -164,8 +166,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         type=int,
         metavar="N",
         help=(
-            "evaluations without a better AP that end the training, for a constant "
-            "rate (none)"
+            "end the training after N evaluations without a better AP; for a "
+            "constant learning rate (none)"
         ),
     )
     training.add_argument(
@@ -182,8 +184,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         choices=tuple(TARGETS),
         metavar="TARGET",
         help=(
-            "export the untrained model before the first epoch, so that what fails is "
-            "known at once, and the best checkpoint at the end "
+            "export the untrained model before the first epoch, so that an export "
+            "that fails is known at once, and the best checkpoint at the end "
             f"({', '.join(TARGETS)})"
         ),
     )
@@ -200,8 +202,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--val-file-pattern",
         metavar="PATTERN",
         help=(
-            "with it, files to choose the best checkpoint by (a fifth of the "
-            "training images)"
+            "with --train-file-pattern, files to choose the best checkpoint by (a "
+            "fifth of the training images)"
         ),
     )
     data.add_argument("--val_file_pattern", metavar="PATTERN", help=argparse.SUPPRESS)
@@ -224,16 +226,20 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--validation-fraction",
         type=float,
         metavar="SHARE",
-        help="without a validation split, the part that is kept for validation (0.2)",
+        help=(
+            "without a validation split, the fraction of the training images that is "
+            "kept for validation (0.2)"
+        ),
     )
     data.add_argument(
         "--split-by",
         type=str.lower,
         choices=("auto", "hash", "name", "folder", "image"),
         help=(
-            "without a validation split, which images stay on one side: auto for "
-            "near-duplicates and recordings, hash for near-duplicates, name for names "
-            "that differ in a trailing number, folder, or image for none (auto)"
+            "without a validation split, which images are kept together when one is "
+            "made: auto for near-duplicates and recordings, hash for "
+            "near-duplicates, name for names that differ in a trailing number, "
+            "folder, or image to choose each image by itself (auto)"
         ),
     )
     data.add_argument(
@@ -256,8 +262,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         type=_names,
         metavar="NAMES",
         help=(
-            "augmentations beside flip and scale jitter, such as mosaic,blur, or none "
-            "(mosaics in long trainings)"
+            "augmentations in addition to flip and scale jitter, such as "
+            "mosaic,blur, or none (mosaics in long trainings)"
         ),
     )
 
@@ -323,8 +329,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         type=int,
         metavar="N",
         help=(
-            "steps from one checkpoint to the next within an epoch (only at the end "
-            "of each epoch)"
+            "steps from one checkpoint to the next within an epoch (none: only at "
+            "the end of each epoch)"
         ),
     )
     run.add_argument(
@@ -396,16 +402,19 @@ def run(
     if find_rate:
         if overwrite or resume:
             raise InvalidValueError(
-                "--find-rate tests rates before a run begins. It neither replaces nor "
-                "continues one: leave --overwrite and --resume out, and give a folder "
-                "without a run."
+                "--find-rate tests learning rates before a run begins, and neither "
+                "replaces nor continues a run: leave --overwrite and --resume out, "
+                "and give a folder without a run."
             )
         from effdet_keras.extras.rate_test import find_rate
 
         find_rate(out, given, **files)
         return
     options = {"out": out, "resume": resume, "overwrite": overwrite, **files}
-    message = f"nobody reads this output any more. The training goes on, into {out}"
+    message = (
+        "the program that read this output has ended. The training continues and "
+        f"writes to '{out}'"
+    )
     with outliving_output(message):
         try:
             result = fine_tune(given.pop("data", None), **options, **given)

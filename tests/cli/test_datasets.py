@@ -229,7 +229,7 @@ def cat(tmp_path, monkeypatch):
 def test_an_input_is_never_an_output_whatever_it_is_called(cat, name):
     os.symlink("cat.jpg", "link")
     for overwrite in (False, True):
-        with pytest.raises(ValueError, match="one of the files that are read"):
+        with pytest.raises(ValueError, match="one of the input files"):
             check_outputs([name], ["cat.jpg"], overwrite=overwrite)
 
 

@@ -151,8 +151,8 @@ def test_what_is_there_stays(archive, data, exact, tmp_path, capsys):
         (["a.keras", "b.keras", "DATA", "--json", "x.json"], "--json and"),
         (["a.keras", "DATA", "--out", "gs://bucket/out"], "must be on this machine"),
         (["nowhere.keras", "DATA"], "nowhere.keras"),
-        (["DATA", "--detections", "EXACT", "--losses"], "--losses are those of a mode"),
-        (["a.keras", "DATA", "--timeout", "5m"], "--timeout is of --follow"),
+        (["DATA", "--detections", "EXACT", "--losses"], "--losses needs a model"),
+        (["a.keras", "DATA", "--timeout", "5m"], "--timeout works only with"),
         (
             ["a.keras", "DATA", "--out", "new", "--json", "new/../new/numbers.json"],
             "'new/../new/numbers.json' is given for two outputs",

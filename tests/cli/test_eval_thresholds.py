@@ -99,7 +99,7 @@ def test_thresholds_are_stored_and_predict_uses_them(
 @pytest.mark.parametrize(
     ("models", "flags", "message"),
     [
-        (["A", "A"], [], "--store-thresholds take only one"),
+        (["A", "A"], [], "--store-thresholds work with one only"),
         (["efficientdet-d0"], [], "stored in a `.keras` file"),
         (["pets.tflite"], [], "stored in a `.keras` file"),
     ],
@@ -166,7 +166,7 @@ def test_nothing_is_stored_where_a_training_writes(
     training.acquire("A training")
     assert run(archive, data, "--store-thresholds") == 1
     said = capsys.readouterr()
-    assert "A training writes to" in said.err and "images of" not in said.out
+    assert "A training is writing to" in said.err and "images of" not in said.out
     training.release()
     evaluated.append(lambda: training.acquire("A training"))
     assert run(archive, data, "--store-thresholds") == 1

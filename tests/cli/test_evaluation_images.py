@@ -62,8 +62,8 @@ def test_data_without_splits_is_evaluated_where_the_run_did_not_train(
         assert ids(found.trained_on) == ids(splits.train)
         assert (found.split, found.caution) == ("validation", None)
         count = len(splits.validation)
-        assert f"Evaluated are the {count} images that" in said
-        assert f"and not the {10 - count} that it trained on." in said
+        assert f"The evaluation uses the {count} images that" in said
+        assert f"and not the {10 - count} that it was trained on." in said
         assert "There is no validation split" not in said
 
 

@@ -322,7 +322,7 @@ def test_no_two_sources_have_one_name_in_the_output(tmp_path):
     assert list(names_of(videos).values()) == ["a/clip", "b/clip", "camera-0"]
     frame = a / "clip-frame-000001.jpg"  # as frames are called that were cut out before
     assert list(names_of([a / "clip.mp4", frame]).values()) == ["clip.mp4", frame.name]
-    with pytest.raises(ValueError, match="use two runs"):
+    with pytest.raises(ValueError, match="run the command once for each"):
         (a / "x").mkdir(parents=True)
         clips = [a / "x" / "clip.mp4", a / "x" / "clip.avi"]
         for clip in clips:

@@ -257,11 +257,11 @@ def test_what_cannot_be_read_is_tried_again_and_told(tmp_path):
 @pytest.mark.parametrize(
     ("flags", "reason"),
     [
-        (["--shard", "1/2"], "--shard needs --parts"),
+        (["--shard", "1/2"], "add --parts FOLDER"),
         (["--parts=parts", "--shard", "3/2"], "I from 1 to N"),
         (["--parts=parts", "--shard", "two"], "I from 1 to N"),
-        (["--parts=parts", "--json", "a.json"], "do not go with --parts"),
-        (["--parts=parts", "--overwrite"], "--overwrite does not go with --parts"),
+        (["--parts=parts", "--json", "a.json"], "cannot be used with --parts"),
+        (["--parts=parts", "--overwrite"], "--overwrite cannot be used with --p"),
         (["images/notes.txt", "--parts=parts"], "does not end as an image"),
         (["nowhere", "--parts=parts"], "There is no image or folder 'nowhere'"),
         (["images/deep/er", "--parts=parts"], "would both be"),

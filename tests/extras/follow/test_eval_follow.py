@@ -184,7 +184,7 @@ def test_a_run_at_an_address_is_followed_from_another_machine(
     ("arguments", "message"),
     [
         (["a", "--follow", "--timeout", "20"], "must be a duration such as"),
-        (["a", "--follow", "--json", "found.json"], "--follow takes one run"),
+        (["a", "--follow", "--json", "found.json"], "--follow takes the folder"),
     ],
 )
 def test_what_does_not_go_together_is_told(data, arguments, message, capsys):
