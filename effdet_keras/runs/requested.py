@@ -82,8 +82,8 @@ def resumed(
     for name, value in sorted(vars(now).items()):
         if name not in _FREE_ON_RESUME and value != getattr(run, name):
             raise InvalidValueError(
-                f"A resumed run keeps its configuration. Received: {name}="
-                f"{value!r}, but it began with {getattr(run, name)!r}. These may "
+                f"A resumed run keeps its configuration. Received: {name}={value!r}, "
+                f"but it began with {getattr(run, name)!r}. Only these fields may "
                 f"change: {', '.join(sorted(_FREE_ON_RESUME))}"
             )
     return now

@@ -114,8 +114,9 @@ class RunFolder:
         there = sorted(name for name in names if not name.startswith("."))
         if there:
             raise FileExistsError(
-                f"The folder '{self._folder.name}' has {there[:3]} in it, which is not "
-                "a run. Nothing was removed: give another folder."
+                f"The folder '{self._folder.name}' is not empty and not the folder of "
+                f"a run: it contains {there[:3]}. Nothing was removed: give another "
+                "folder."
             )
 
     @contextlib.contextmanager
@@ -151,8 +152,8 @@ class RunFolder:
         if len(rows) > 1:
             raise InvalidStateError(
                 f"The run in '{self._folder.name}' has a log of {len(rows)} epochs, "
-                f"but no checkpoint in '{self.archive}' that it could continue from: "
-                f"'{LAST_FILE}' was moved or removed. Put it back; or begin again, "
+                f"but no checkpoint in '{self.archive}' to continue from: "
+                f"'{LAST_FILE}' was moved or removed. Put it back, or begin again "
                 "with `overwrite` (--overwrite) or in another folder."
             )
 
@@ -185,8 +186,9 @@ class RunFolder:
             if had.get("sha256") != split["sha256"]:
                 raise InvalidStateError(
                     f"The run in '{self.path}' cannot be resumed: its {name} images "
-                    f"are not those of its start. Received: {split}, before: {had}. "
-                    f"Begin a new run in another folder, with weights='{self.archive}'."
+                    f"are not the same as when it began. Received: {split}, before: "
+                    f"{had}. Begin a new run in another folder, with "
+                    f"weights='{self.archive}'."
                 )
 
 
@@ -214,9 +216,9 @@ def read_to_resume(path: pathlib.Path, description: Mapping[str, Any], what: str
                 ]
                 value, had = ({k: x.get(k) for k in changed} for x in (value, had))
             raise InvalidStateError(
-                f"The {what} in '{path.parent}' was made with other {name}. "
-                f"Received: {value}, before: {had}. Give the same, or begin a new "
-                f"{what} in another folder."
+                f"The {what} in '{path.parent}' was begun with another value of "
+                f"`{name}`. Received: {value}, before: {had}. Give the value from "
+                f"before, or begin a new {what} in another folder."
             )
     return before
 
@@ -234,8 +236,8 @@ def read_written(path: pathlib.Path, names: Iterable[str], what: str) -> dict[st
         fault = first_line(error)
     if fault is not None:
         raise InvalidStateError(
-            f"'{path}' is not the file of a {what}, or is damaged: {fault}. Move it "
-            "away, or give another folder."
+            f"'{path}' was not written by a {what}, or is damaged: {fault}. Move the "
+            "file away, or give another folder."
         )
     return written
 
@@ -509,7 +511,7 @@ def draw_chart(path: pathlib.Path, draw: Callable[[pathlib.Path], object]) -> No
     try:
         matplotlib_figure.require("A chart")
     except MissingPackageError as error:
-        print(f"There is no {path.name}: {error}")
+        print(f"'{path.name}' was not drawn: {error}")
         return
     with atomic_write(path) as partial:
         draw(partial)

@@ -90,6 +90,7 @@ def trained_on_too(train: DetectionDataset, dataset: DetectionDataset) -> str | 
     if not shared:
         return None
     return (
-        f"{shared:,} of these {len(dataset):,} images were trained on: the numbers "
-        "are too good, and say nothing of other images."
+        f"{shared:,} of these {len(dataset):,} images "
+        f"{'was' if shared == 1 else 'were'} trained on: the metrics are too good and "
+        "say nothing about other images."
     )

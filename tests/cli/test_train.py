@@ -129,7 +129,7 @@ def test_files_to_train_and_to_validate_on_may_be_patterns(
 @pytest.mark.parametrize(
     ("flags", "message"),
     [
-        (["--val-file-pattern", "val-*"], "needs the files to train on"),
+        (["--val-file-pattern", "val-*"], "set `train_file_pattern` too"),
         (["DATA", "--train-file-pattern", "train-*"], "give one of the two"),
         (["--train-file-pattern", "nowhere/train-*"], "nowhere/train-*"),
         ([], "nothing to train on"),

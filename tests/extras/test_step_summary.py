@@ -112,5 +112,5 @@ def test_numbers_that_cannot_be_right_are_refused(make):
 
 
 def test_a_run_without_tensorboard_has_no_summaries():
-    with pytest.raises(ValueError, match="leave `tensorboard` out, or them"):
+    with pytest.raises(ValueError, match="leave `tensorboard=False` out, or"):
         RunConfiguration(tensorboard=False, gradient_summary_every=10)

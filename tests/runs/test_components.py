@@ -42,7 +42,7 @@ def test_a_monitor_that_no_epoch_has_is_told_before_anything_is_trained(tmp_path
     for monitor in names:
         run = RunConfiguration(monitor=monitor, validation_losses=True)
         check_monitor(run, ["cat"])
-    with pytest.raises(ValueError, match="No epoch has a number"):
+    with pytest.raises(ValueError, match="must be the name of a number"):
         check_monitor(RunConfiguration(monitor="AP/floss"), ["cat"])
 
 
@@ -146,7 +146,7 @@ def test_images_of_the_validation_split_are_not_trained_on(tmp_path, capsys):
     assert sizes(splits) == {"train": 2, "validation": 3}
     assert [record.name for record in splits.train.records] == ["a.png", "b.png"]
     said = capsys.readouterr().out
-    assert "2 images of 'train' are in 'val' as well" in said
+    assert "2 images of 'train' are also in 'val' and left out" in said
     assert "is not used" not in said
 
 
@@ -174,8 +174,8 @@ def test_of_train_and_val_that_are_one_folder_a_part_is_kept(tmp_path, capsys):
         splits = choose_splits(RunConfiguration(data=str(tmp_path)))
     assert sizes(splits) == {"train": 4, "validation": 1}
     said = capsys.readouterr().out
-    assert "'train' and 'val' are the same images: no others are left" in said
-    assert "There is no validation split: 1 images of 'train'" in said
+    assert "'val' is not used, because all images of 'train' are in it" in said
+    assert "There is no validation split: 1 image of 'train'" in said
     assert said.count("is not used") == 1
 
 
@@ -305,7 +305,7 @@ def test_masks_are_read_where_the_model_has_the_head(folder):
 
 
 def test_a_run_of_segmentation_alone_is_refused():
-    with pytest.raises(ValueError, match="A run is judged by what it detects"):
+    with pytest.raises(ValueError, match="A run is evaluated by its boxes"):
         RunConfiguration(model_config={"heads": ["segmentation"]})
 
 

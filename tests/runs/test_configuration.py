@@ -146,13 +146,13 @@ def test_all_fields_come_back_from_yaml(tmp_path):
         ({"loss": {"gama": 2.0}}, "Did you mean 'gamma'"),
         ({"postprocess": {"method": "soft"}}, "'hard'"),
         ({"monitor": "val_loss"}, "set validation_losses=True"),
-        ({"checkpoint_type": "full"}, "`checkpoint_type` says what to take of `weigh"),
+        ({"checkpoint_type": "full"}, "`checkpoint_type` chooses which variables"),
         (
             {"checkpoint_type": "detection", "weights": None},
             "weights='coco'.*Received: checkpoint_type='detection', weights=None",
         ),
         *(
-            ({"model": "https://tfhub.dev/x", **field}, "trained from its own weights")
+            ({"model": "https://tfhub.dev/x", **field}, "starts from the module's w")
             for field in (
                 {"weights": "coco"},
                 {"weights": "none"},
@@ -161,11 +161,11 @@ def test_all_fields_come_back_from_yaml(tmp_path):
             )
         ),
         ({"seeds": 3}, r"no field 'seeds'\. Did you mean 'seed'\? It has"),
-        ({"val_file_pattern": "val-*"}, "needs the files to train on"),
+        ({"val_file_pattern": "val-*"}, "set `train_file_pattern` too"),
         ({"data": "x", "train_file_pattern": "train-*"}, "give one of the two"),
         ({"train_file_pattern": "t-*", "train_split": "x"}, "no splits to choose from"),
         ({"quantize_aware": {"dely": 3}}, "Did you mean 'delay'"),
-        ({"quantize_aware": True, "precision": "mixed_bfloat16"}, "needs float32"),
+        ({"quantize_aware": True, "precision": "mixed_bfloat16"}, "='float32'"),
     ],
     ids=str,
 )

@@ -159,7 +159,7 @@ def test_a_run_does_not_go_on_with_other_data(run, shapes, tmp_path):
     truth = json.loads((other / "train.json").read_text())
     truth["annotations"].pop()
     (other / "train.json").write_text(json.dumps(truth))
-    with pytest.raises(RuntimeError, match="its train images are not those"):
+    with pytest.raises(RuntimeError, match="its train images are not the same as"):
         ek.fine_tune(other, out=run, resume=True, epochs=3)
 
 

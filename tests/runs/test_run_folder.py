@@ -98,7 +98,7 @@ def test_other_data_is_noticed(folder):
     folder.write_json("data", data)
     folder.check_same_data(data)
     data["splits"]["train"].update(images=5, sha256="b")
-    with pytest.raises(RuntimeError, match="its train images are not those"):
+    with pytest.raises(RuntimeError, match="its train images are not the same as"):
         folder.check_same_data(data)
 
 

@@ -381,13 +381,13 @@ def test_only_the_same_search_continues(shapes, world, tmp_path):
     choose(shapes, out, **fields())
     with pytest.raises(FileExistsError, match=r"--resume.*--overwrite"):
         choose(shapes, out, **fields())
-    with pytest.raises(RuntimeError, match="made with other search"):
+    with pytest.raises(RuntimeError, match="begun with another value of `search`"):
         choose(shapes, out, resume=True, max_ms=30, **fields())
-    with pytest.raises(RuntimeError, match="made with other fields"):
+    with pytest.raises(RuntimeError, match="begun with another value of `fields`"):
         choose(shapes, out, resume=True, **fields(seed=1))
     other = load_splits(shapes)
     other["train"] = other["train"].subset(range(6))
-    with pytest.raises(RuntimeError, match="made with other data"):
+    with pytest.raises(RuntimeError, match="begun with another value of `data`"):
         choose(other, out, resume=True, **fields())
     written = (out / "choose.json").read_text()
     for damaged in (written[:99], "[1]", "{}"):

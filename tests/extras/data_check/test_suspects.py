@@ -123,14 +123,14 @@ def test_detectors_of_other_folds_are_not_used(data, judged, tmp_path, monkeypat
     write_suspects(run, data, out, least_suspicion=0.9)
     write_suspects(run, data, out, least_suspicion=0.9)  # the same: it continues
     judged.trained.clear()
-    with pytest.raises(RuntimeError, match="other num_folds. Received: 2, before: 3"):
+    with pytest.raises(RuntimeError, match="`num_folds`. Received: 2, before: 3"):
         write_suspects(run, data, out, folds=2)
     RunFolder(run).begin(RunConfiguration(data=str(data), epochs=4))
-    with pytest.raises(RuntimeError, match="other fields.*'epochs': 4.*'epochs': 3"):
+    with pytest.raises(RuntimeError, match="`fields`.*'epochs': 4.*'epochs': 3"):
         write_suspects(run, data, out)
     RunFolder(run).begin(RunConfiguration(data=str(data), epochs=3))
     (data / "photo5x.txt").write_text("1 0.5 0.5 0.25 0.25\n")
-    with pytest.raises(RuntimeError, match="out_folds' was made with other training_i"):
+    with pytest.raises(RuntimeError, match="out_folds' was .* value of `training_i"):
         write_suspects(run, data, out)
     (tmp_path / "out_folds" / "folds.json").unlink()
     first = RunFolder(tmp_path / "out_folds" / "1")

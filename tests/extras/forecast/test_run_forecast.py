@@ -127,11 +127,11 @@ def test_a_forecast_goes_on_where_it_stopped(shapes, trained, tmp_path):
     found = forecast(shapes, out, resume=True, **fields)
     assert [len(call["datasets"]["train"]) for call in trained] == [17]
     assert found.measurements[:2] == first.measurements
-    with pytest.raises(RuntimeError, match="made with other fields"):
+    with pytest.raises(RuntimeError, match="begun with another value of `fields`"):
         forecast(shapes, out, resume=True, **{**fields, "steps": 2})
     other = load_splits(shapes)
     other["train"] = other["train"].subset(range(33, -1, -1))
-    with pytest.raises(RuntimeError, match="made with other data"):
+    with pytest.raises(RuntimeError, match="begun with another value of `data`"):
         forecast(other, out, resume=True, **fields)
     (out / "notes.txt").write_text("mine")
     (out / "12_percent").mkdir()
@@ -225,7 +225,7 @@ def test_fewer_than_40_images_are_refused(shapes, trained, tmp_path):
         ({"percents": (50,)}, "two or more whole percentages"),
         ({"percents": (0, 50)}, "from 1 to 100"),
         ({"time_budget": "soon"}, "a duration such as '90s'"),
-        ({"time_budget": "1h", "steps": 5}, "The length of a training is one of"),
+        ({"time_budget": "1h", "steps": 5}, "The length of a training is given"),
         ({"evaluate_every": 0}, "needs the AP of each training"),
         ({"epoch": 5}, "Did you mean 'epochs'"),
     ],
