@@ -84,7 +84,7 @@ def test_a_message_that_the_package_does_not_have_is_found():
         "Loading a TF-Hub module needs tensorflow_hub",
         "annotated as 480x640, is 240x320",
         "left 3, top 4, width 5, height 6",
-        "no box in 30 images. ... Is the split the right one",
+        "there is no box in 30 images. ... Is this the right split",
     ):
         assert is_said(Quotation(said)), said
     for made_up in (

@@ -59,7 +59,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         ),
     )
     parser.add_argument(
-        "--json", metavar="FILE", help="file for the detections in COCO's result format"
+        "--json",
+        metavar="FILE",
+        help=("file to write the detections to, in COCO's result format"),
     )
     parser.add_argument(
         "--detections",

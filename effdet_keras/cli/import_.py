@@ -13,7 +13,7 @@ from effdet_keras.network.config import MODEL_NAMES
 SUMMARY = "read weights of any known kind and write them as another"
 DESCRIPTION = (
     "Reads weights of google/automl, PyTorch effdet, Keras Applications or this "
-    "package. The ending of OUT says what is written: .keras (an archive), "
+    "package. The ending of OUT determines what is written: .keras (an archive), "
     ".weights.h5, .pth or .safetensors (PyTorch effdet); any other OUT is the prefix "
     "of a TensorFlow 1 checkpoint of google/automl."
 )
@@ -38,7 +38,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--model",
         metavar="NAME",
-        help="the model that the weights belong to, if that is not clear",
+        help="the model that the weights belong to, needed if several fit",
     )
     parser.add_argument(
         "--class-names",

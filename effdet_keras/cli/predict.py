@@ -38,7 +38,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="FOLDER",
         help="folder for images and videos with the boxes drawn",
     )
-    parser.add_argument("--json", metavar="FILE", help="COCO file for the boxes")
+    parser.add_argument(
+        "--json", metavar="FILE", help=("COCO file to write, with the boxes and scores")
+    )
     parser.add_argument(
         "--score-threshold",
         type=score,
@@ -107,7 +109,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--csv",
         metavar="FILE",
-        help="file for a table with one row per box: image, frame, track, class, ...",
+        help="CSV file to write, with one row per box: image, frame, track, class, ...",
     )
     parser.add_argument(
         "--crops",
@@ -132,8 +134,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--parts",
         metavar="FOLDER",
         help=(
-            "folder or address for the detections, which `merge` writes into one "
-            "file; INPUT may be an address, and folders inside it are searched too"
+            "folder or address for the detections, which `effdet-keras merge` writes "
+            "into one file afterwards; INPUT may then be an address, and its "
+            "subfolders are searched too"
         ),
     )
     parser.add_argument(

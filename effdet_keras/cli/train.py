@@ -65,7 +65,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="WEIGHTS",
         help=(
             "weights to start from: imagenet, coco, a file, a folder, an address, or "
-            "none (imagenet if they can be loaded, or else none)"
+            "none (imagenet if these weights can be loaded, or else none)"
         ),
     )
     model.add_argument(
@@ -111,16 +111,16 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--quantize-aware",
         action="store_true",
         help=(
-            "quantization-aware training, for an int8 export; options by --set, such "
-            "as quantize_aware.delay=500"
+            "quantization-aware training, for an int8 export; its options are set "
+            "with --set, such as quantize_aware.delay=500"
         ),
     )
     training.add_argument(
         "--teacher",
         metavar="MODEL",
         help=(
-            "knowledge distillation: archive of a trained model of the same classes, "
-            "the teacher (none)"
+            "knowledge distillation: archive of the teacher, a trained model of the "
+            "same classes (none)"
         ),
     )
     training.add_argument(
@@ -320,8 +320,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--find-rate",
         action="store_true",
         help=(
-            "learning-rate range test: try rates on up to 100 steps, print a "
-            "suggestion, write the curve to FOLDER, and train nothing"
+            "learning-rate range test: try learning rates in up to 100 steps, print "
+            "a suggestion, write the curve to FOLDER, and train nothing"
         ),
     )
     run.add_argument(
@@ -337,7 +337,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--save-every-minutes",
         type=float,
         metavar="M",
-        help="the same in minutes; both may be given",
+        help=(
+            "minutes from one checkpoint to the next within an epoch; both may be "
+            "given (none)"
+        ),
     )
     run.add_argument(
         "--distribute",

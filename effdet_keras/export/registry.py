@@ -25,50 +25,57 @@ from effdet_keras.errors import InvalidTypeError, check_choice, require
 OPTIONS: dict[str, tuple[type | None, str]] = {
     "names": (
         str,
-        'names of inputs and outputs: "effdet", ours; or "tfod", as the Object '
-        "Detection API's exporter",
+        'names of inputs and outputs: "effdet", those of this package, or "tfod", '
+        "those of the exporter of the Object Detection API",
     ),
     "input_type": (
         str,
-        "what serving_default and the frozen graph take: pixels as uint8 or as floats, "
-        "encoded image files, or serialized tf.train.Examples",
+        "the input of serving_default and of the frozen graph: pixels as uint8 or as "
+        "floats, encoded image files, or serialized tf.train.Examples",
     ),
     "input_dtype": (
         str,
-        "numbers of the input: float32; or uint8, pixels as they are; or int8, pixels "
-        "less 128. By default uint8 for precision int8, else float32",
+        "numbers of the input: float32, uint8 (pixels), or int8 (pixels minus 128); "
+        "by default uint8 for precision int8, or else float32",
     ),
-    "opset": (int, "version of ONNX's operations, 13 to 18 (17)"),
+    "opset": (int, "version of the ONNX operations, from 13 to 18 (17)"),
     "additional_outputs": (
         str,
-        "layers whose outputs are returned too, with commas between, such as fpn_cells",
+        "names of layers whose outputs are returned too, separated by commas, such "
+        "as fpn_cells",
     ),
-    "frozen_graph": (bool, "write a frozen_graph.pb for TensorFlow 1 as well"),
+    "frozen_graph": (bool, "also write a frozen_graph.pb for TensorFlow 1"),
     "precision": (
         str,
-        'of the weights: "float32"; "float16", half the size, computed in float32 on '
-        'CPUs; "dynamic", weights in 8 bits, activations rounded as they come; "int8", '
-        "weights and activations in 8 bits",
+        'precision of the weights: "float32"; "float16", which halves the size and '
+        'computes in float32 on CPUs; "dynamic", weights in 8 bits, and activations '
+        'rounded at run time; "int8", weights and activations in 8 bits',
     ),
     "outputs": (
         str,
-        'what the file returns: "detections"; or "raw", class logits and box deltas of '
-        'all anchors; of litert also "levels", these as a map for each level',
+        'outputs of the file: "detections", or "raw", class logits and box deltas of '
+        'all anchors; litert also has "levels", the same as one map per level',
     ),
-    "calibration": (None, "images of the kind the model will see, for int8"),
-    "calibration_images": (int, "how many of them are used at most, evenly spread"),
-    "batch_size": (int, 'images at once; of litert above 1 for "raw" outputs only'),
-    "max_detections": (int, "boxes per image at most; by default, the model's number"),
+    "calibration": (None, "images like those that the model will see, for int8"),
+    "calibration_images": (
+        int,
+        "most calibration images to use, evenly spread over all",
+    ),
+    "batch_size": (
+        int,
+        'images per batch; for litert, more than 1 only with "raw" outputs',
+    ),
+    "max_detections": (int, "most boxes per image; by default, the model's number"),
     "score_threshold": (
         float,
-        "lowest score to keep; by default, the model's own, or where it has none 0.01 "
-        "in files of litert",
+        "lowest score to keep; by default, the model's, or 0.01 in litert files if "
+        "the model has none",
     ),
-    "iou_threshold": (float, "overlap above which a box suppresses another"),
-    "per_class": (bool, "let a box suppress boxes of its own class only"),
+    "iou_threshold": (float, "IoU above which a box suppresses another"),
+    "per_class": (bool, "let a box suppress only boxes of its own class"),
     "max_classes_per_detection": (
         int,
-        "classes that TFLite_Detection_PostProcess gives each box, each a row (1)",
+        "classes per box that TFLite_Detection_PostProcess returns, each as a row (1)",
     ),
     "detections_per_class": (
         int,
@@ -79,19 +86,20 @@ OPTIONS: dict[str, tuple[type | None, str]] = {
         'the postprocess behind the network: "custom", the operation '
         'TFLite_Detection_PostProcess; "builtin", operations of LiteRT itself',
     ),
-    "int8_scores": (bool, "compute scores in steps of 1/256, as an Edge TPU must"),
+    "int8_scores": (bool, "compute scores in steps of 1/256, as Edge TPUs require"),
     "postprocess": (None, "`Postprocess` of the file; None for the model's own"),
     "vendor": (
         str,
-        "whose table of operations a file for NPUs must keep to; by default, all",
+        "vendor of the NPU, against whose table of operations the file is checked; by "
+        "default, the tables of all vendors",
     ),
     "detector": (
         str,
         'the type of Frigate\'s detector: "edgetpu" (a Coral), "cpu", "openvino" or '
         '"onnx"',
     ),
-    "chip": (str, "the chip that a compiler makes the file for"),
-    "max_batch_size": (int, "images at once, at most"),
+    "chip": (str, "the chip for which the compiler builds the file"),
+    "max_batch_size": (int, "most images per batch"),
     "runtime_address": (
         str,
         "address of the folder dist of npm's onnxruntime-web; by default, a public one",

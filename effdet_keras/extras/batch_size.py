@@ -46,7 +46,7 @@ def choose_batch_size(configuration: RunConfiguration, splits: Splits) -> int:
     """Returns the largest batch that fits; call it before using a card's memory."""
     sizes = candidates(len(splits.train))
     listed = ", ".join(map(str, sizes))
-    print(f"Measuring which batch fits into memory: {listed} ...", flush=True)
+    print(f"Measuring which batch size fits into memory: {listed} ...", flush=True)
     task = {
         "configuration": _for_trial(configuration, splits.train).to_dict(),
         "class_names": list(splits.train.class_names),
@@ -57,12 +57,16 @@ def choose_batch_size(configuration: RunConfiguration, splits: Splits) -> int:
     done, failure = _run_child(task)
     if not done:
         raise InvalidStateError(
-            f"Not even a batch of {sizes[0]} can be trained here ({failure}). Take a "
-            "smaller `image_size` or `model`, or give `batch_size` as a number."
+            f"Not even a batch of {sizes[0]} can be trained here ({failure}). Choose "
+            "a smaller `image_size` (--image-size) or `model` (--model), or give "
+            "`batch_size` (--batch-size) as a number."
         )
-    reason = f"with the next size {failure}"
+    reason = f"the next larger size failed ({failure})"
     if done[-1] == sizes[-1]:
-        reason = "the largest that is tried: smaller batches learn more per image"
+        reason = (
+            "this is the largest size that is tried, because smaller batches learn "
+            "more per image"
+        )
     print(f"batch_size={done[-1]}: {reason}.", flush=True)
     return done[-1]
 
@@ -147,7 +151,7 @@ def _failure(child):
     if child.returncode == 0:
         return None
     if child.returncode < 0:
-        return "the system ended the trial, as it does when memory is full"
+        return "the operating system ended the trial, as it does when memory is full"
     said = child.stderr.strip().splitlines() or ["(no output on stderr)"]
     return f"the trial ended: {said[-1]}"
 
@@ -166,7 +170,7 @@ def main(path: str) -> None:
     for size in task["sizes"]:
         more = size * per_image
         if free is not None and more > _SHARE * free:
-            sys.exit(f"it would need about {_gb(more)} of {_gb(free)} that are free")
+            sys.exit(f"it would need about {_gb(more)}, and {_gb(free)} are free")
         train(configuration.replace(batch_size=size), task)
         per_image = (peak_bytes() - base) / size
         with open(task["out"], "a", encoding="utf-8") as file:

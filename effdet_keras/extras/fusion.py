@@ -150,7 +150,9 @@ def scales_of(augment: Any) -> tuple[float, ...]:
     """Returns the scales for the argument `augment` of `Predictor.detect`."""
     if augment is True:
         return (1.0,)
-    return _checked_scales(augment, "augment", "None, True (the image mirrored), or ")
+    return _checked_scales(
+        augment, "augment", "None, True (also the mirrored image), or "
+    )
 
 
 def _checked_scales(scales, name="scales", others=""):

@@ -52,7 +52,10 @@ def read_image_columns(
     lines = read_lines(path, reader="read_image_columns", delimiters=",;\t")
     (_, header), *rows = lines or [(1, [])]
     keys = [name for name in _KEYS if name in header]
-    rule = "There must be a column 'image_id' or 'file_name', and others"
+    rule = (
+        "The file must have a column 'image_id' or 'file_name', and at least one "
+        "other column"
+    )
     require(keys and len(header) > 1, rule, path=str(path), header=header)
     place = header.index(keys[0])
     find = _finder(dataset, by_id=keys[0] == "image_id")
@@ -70,11 +73,14 @@ def read_image_columns(
         missing = [r.name for r in dataset.records if r.image_id not in of_images]
         if missing:
             raise InvalidValueError(
-                f"'{path}' must have a row for every image. Missing: {len(missing)} of "
-                f"{len(dataset)}: {', '.join(missing[:5])}"
+                f"'{path}' must have a row for every image of the dataset. Missing "
+                f"are {len(missing)} of {len(dataset)}: {', '.join(missing[:5])}"
             )
         values = sorted(set(of_images.values()))
-        rule = f"A column has at most {_MOST_VALUES} values: put numbers into groups"
+        rule = (
+            f"A column may have at most {_MOST_VALUES} different values: divide "
+            "numbers into ranges"
+        )
         is_short = len(values) <= _MOST_VALUES
         require(is_short, rule, path=str(path), column=name, values=values[:5])
     return columns

@@ -8,9 +8,9 @@ from effdet_keras._internal.optional_imports import keras
 from effdet_keras.cli.arguments import add_raw
 from effdet_keras.errors import printable
 
-SUMMARY = "say which model a file of weights belongs to"
+SUMMARY = "print which model a file of weights belongs to"
 DESCRIPTION = (
-    "Reads weights of any known kind, and says which model they belong to and what "
+    "Reads weights of any known kind, and prints which model they belong to and what "
     "would be loaded into it."
 )
 
@@ -68,13 +68,13 @@ def run(
     if identity.is_backbone:
         lines.append(
             f"Use:     `ek.EfficientDet.from_preset({identity.names[0]!r}, "
-            f"weights={source.path!r}, class_names=[...])`, and train: BiFPN and heads "
-            "keep their initial values"
+            f"weights={source.path!r}, class_names=[...])`, and train the model: "
+            "BiFPN and heads keep their initial values"
         )
-    groups = {"Not of a network": source.others}
+    groups = {"Not part of a network": source.others}
     model_name = model or next(iter(identity.names), identity.nearest)
     if model_name is None:
-        groups["Of another network"] = list(source.arrays)
+        groups["Part of another network"] = list(source.arrays)
     else:
         num_classes = identity.num_classes or 90
         config = EfficientDetConfig.from_name(model_name, num_classes=num_classes)
@@ -82,9 +82,9 @@ def run(
         count = len(match.found) + len(match.mismatched) + len(match.missing)
         loads = f"{len(match.found)} of {count} weights"
         lines.append(f"Would load into {model_name}: {loads}")
-        groups["Not in the file"] = [array.name for array in match.missing]
-        groups["Of another shape"] = list(match.mismatched)
-        groups["Not the model's"] = match.left_over
+        groups["Missing from the file"] = [array.name for array in match.missing]
+        groups["With another shape in the model"] = list(match.mismatched)
+        groups["In the file, but not in the model"] = match.left_over
     for heading, names in groups.items():
         if names:
             lines.append(f"{heading}: {len(names):,}")

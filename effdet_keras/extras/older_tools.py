@@ -83,8 +83,9 @@ def _check_has_place(config, format):
             wrong.append("backbone")
     if wrong:
         raise InvalidValueError(
-            f"{what} network with {wrong[0]}={getattr(config, wrong[0])!r}: it would "
-            "detect something else there. Keep it with `save`, or `export` it."
+            f"{what} network with {wrong[0]}={getattr(config, wrong[0])!r}: the model "
+            "would give other detections there. Keep the model with `save`, or "
+            "`export` it."
         )
 
 
@@ -184,7 +185,7 @@ def _check_effdet_has(config):
         and not config.fpn_weight_method.startswith("channel_")
     )
     received = {name: getattr(config, name) for name in fields}
-    require(is_there, "PyTorch effdet has no such network", **received)
+    require(is_there, "PyTorch effdet has no network with these settings", **received)
 
 
 def _saver(path):

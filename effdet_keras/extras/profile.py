@@ -27,7 +27,7 @@ class ProfiledSteps(keras.callbacks.Callback):
     def __init__(self, first: int, last: int, folder: str | os.PathLike) -> None:
         super().__init__()
         require_tensorflow(
-            "`profile` takes the profiler of TensorFlow",
+            "`profile` needs the profiler of TensorFlow",
             "Set KERAS_BACKEND=tensorflow, or leave `profile` out.",
         )
         self.first, self.last = first, last
@@ -63,11 +63,14 @@ class ProfiledSteps(keras.callbacks.Callback):
     def on_train_end(self, logs: dict | None = None) -> None:
         self.close()
         if not self.traced:
-            print(f"There is no trace: the training had {self._done} steps.")
+            print(
+                f"`profile` wrote no trace: the training ended at step {self._done}, "
+                "before the first step to profile."
+            )
             return
         print(
-            f"Trace of the steps {self.traced[0]} to {self.traced[-1]}: {self.folder}. "
-            f"To look at it: pip install xprof; xprof --logdir {self.folder}"
+            f"Trace of steps {self.traced[0]} to {self.traced[-1]}: {self.folder}. To "
+            f"view it: pip install xprof; xprof --logdir {self.folder}"
         )
 
     def close(self) -> None:

@@ -217,7 +217,7 @@ def concat_detections(detections):
     """Concatenates detections in one image: boxes and scores in float64, and labels."""
     first = detections[0]
     for part in detections:
-        rule = "Detections that are merged must be of the same classes"
+        rule = "Only detections of the same classes can be merged"
         one, other = first.class_names, part.class_names
         require(one == other, rule, first=one, other=other)
     return (

@@ -99,8 +99,8 @@ def _without_evaluations(times, configuration, spent):
     if steps < 1:
         least = (spent + times.once + times.step) * (1 + _RESERVE)
         raise InvalidValueError(
-            "time_budget is too short for a training step: making and compiling the "
-            f"model alone take {in_words(spent + times.once)}. Give at least "
+            "`time_budget` is too short for a training step: building and compiling "
+            f"the model alone takes {in_words(spent + times.once)}. Give at least "
             f"time_budget='{math.ceil(least)}s' (--time-budget). Received: "
             f"time_budget={configuration.time_budget!r}"
         )
@@ -247,14 +247,15 @@ def _print_chosen_length(configuration, times, chosen):
         length += (
             f", evaluated after every {chosen.evaluate_every} of them and the last"
             if chosen.evaluate_every
-            else ", and no evaluation: `effdet-keras eval RUN DATA` does one afterwards"
+            else ", without an evaluation: run `effdet-keras eval RUN DATA` afterwards"
         )
     estimated = " (measured for a fifth of it; partly estimated)"
     estimated = estimated if times.is_cut else ""
     print(
         f"Time budget {configuration.time_budget}: a step of "
         f"{configuration.batch_size} images takes {in_words(times.step)}, an "
-        f"evaluation {in_words(times.evaluation)}, and what is done once, with the "
-        f"last evaluation, {in_words(times.once + times.final)}{estimated}. That gives "
+        f"evaluation {in_words(times.evaluation)}, and everything that is done only "
+        "once, with the last evaluation, "
+        f"{in_words(times.once + times.final)}{estimated}. This leaves time for "
         f"{length}."
     )

@@ -30,7 +30,7 @@ def detect_frames(detect, source, out=None, overwrite=False, track=False):
     """Implements `Predictor.detect_video`; see there."""
     cv2.require("A video or a camera")
     if track:
-        trackers.require("Following objects")
+        trackers.require("Tracking objects")
     out = None if out is None else local_path(out, "`out`")
     if out is not None:
         _check_out(out, source, overwrite)
@@ -101,9 +101,9 @@ def _opened(source):
     capture = cv2.VideoCapture(name)
     if not capture.isOpened():
         raise OSError(
-            f"OpenCV cannot open {source!r}: a video may be damaged or its codec "
-            "missing (convert it, for example with `ffmpeg`), a camera in use by "
-            "another program."
+            f"OpenCV cannot open {source!r}: a video may be damaged, or its codec "
+            "missing (convert it, for example with `ffmpeg`); a camera may be in use "
+            "by another program."
         )
     return capture
 
@@ -171,6 +171,6 @@ def _check_written(path, count):
     capture.release()
     if abs(found - count) > 1:  # some containers only know the duration
         raise OSError(
-            f"OpenCV wrote {count:,} frames, and the video has {max(found, 0):,}. Is "
-            "the disk full, or a quota used up?"
+            f"OpenCV wrote {count:,} frames, but the video has only "
+            f"{max(found, 0):,}. Is the disk full, or a quota used up?"
         )

@@ -191,5 +191,5 @@ def test_slices_of_a_file_are_printed_and_written(data, exact, tmp_path, capsys)
     path.write_text("\n".join(["file_name,light", *rows[1:]]))
     assert run(data, *flags) == 1
     said = capsys.readouterr().err
-    assert "must have a row for every image. Missing: 1 of 4" in said
+    assert "must have a row for every image of the dataset. Missing are 1 of 4" in said
     assert len(said.splitlines()) == 1

@@ -153,7 +153,8 @@ def test_what_is_wrong_is_left_out_as_it_was_in_training(data, tmp_path, capsys)
     with pytest.warns(UserWarning, match="1 missing image"):
         found = chosen(coco, str(tmp_path / "run"))
     assert len(found.dataset) == 3
-    assert "was trained: on_error='skip'." in capsys.readouterr().out
+    said = f"as in the training of '{tmp_path / 'run'}': on_error='skip'."
+    assert said in capsys.readouterr().out
     with pytest.raises(FileNotFoundError, match=r"on_error=\"skip\" \(--skip-errors\)"):
         chosen(coco, str(tmp_path / "other"))
     for on_error, error in (("skip", UserWarning), ("raise", FileNotFoundError)):
@@ -174,7 +175,7 @@ def test_options_of_the_reader_are_those_of_the_training(
     capsys.readouterr()
     found = chosen(undivided, run)
     assert found.dataset[0]["boxes"].tolist() == first.tolist()
-    said = "was trained: reader_options={'one_based': False}."
+    said = f"as in the training of '{run}': reader_options={{'one_based': False}}."
     assert said in capsys.readouterr().out
     assert len(chosen(data, run).dataset) == 4  # COCO's reader has no such option
     assert "reader_options" not in capsys.readouterr().out

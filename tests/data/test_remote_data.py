@@ -77,7 +77,7 @@ def test_coco_is_read_of_a_web_server(shapes, memory):
     with web_server(shapes) as server:
         dataset = load(f"{server.address}/train.json")
         assert_same(dataset, load(shapes, "train"))
-        with pytest.raises(ValueError, match="do not list their folders.*from_coco"):
+        with pytest.raises(ValueError, match="do not list their files.*from_coco"):
             load(server.address)
         asked_before = len(server.asked)
         from_coco(f"{server.address}/train.json", f"{server.address}/train")

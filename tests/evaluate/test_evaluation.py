@@ -96,7 +96,7 @@ def test_the_text_of_two_objects_of_which_one_is_taken_for_another():
         "Most AP is lost to classification errors (right place, wrong class): 0.500 of "
         "AP50.",
         "'dog' has the lowest AP, 0.000.",
-        "With fewer than 10 objects a class's AP is mostly luck: 'cat', 'dog'.",
+        "The AP of classes with fewer than 10 objects is mostly chance: 'cat', 'dog'.",
         "1 annotation may be wrong: 1 wrong class.",
     ]
     lines = str(evaluation).splitlines()

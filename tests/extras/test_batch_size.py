@@ -50,13 +50,19 @@ def test_the_last_size_that_was_done_survives_a_kill(monkeypatch, splits, capsys
     child(monkeypatch, 1, 2, end=kill)
     assert choose(splits) == 2
     said = capsys.readouterr().out
-    assert "1, 2, 4" in said and "batch_size=2: with the next size the system" in said
+    assert (
+        "1, 2, 4" in said
+        and "batch_size=2: the next larger size failed (the operating system" in said
+    )
 
 
 def test_the_reason_is_told(monkeypatch, splits, capsys):
     child(monkeypatch, 1, 2, 4)
     assert choose(splits) == 4
-    assert "batch_size=4: the largest that is tried" in capsys.readouterr().out
+    assert (
+        "batch_size=4: this is the largest size that is tried"
+        in capsys.readouterr().out
+    )
     child(monkeypatch, 1, end="sys.exit('it would need 3 GB')")
     assert choose(splits) == 1
     assert "the trial ended: it would need 3 GB" in capsys.readouterr().out
@@ -134,7 +140,7 @@ def test_the_trial_stops_before_memory_is_full(tmp_path, splits, monkeypatch):
     peaks = iter([1e9, 2e9, 3e9])  # a gigabyte for each image: 4 of 4.5 are too many
     monkeypatch.setattr(batch_size, "peak_bytes", lambda: int(next(peaks)))
     monkeypatch.setattr(batch_size, "available_bytes", lambda: int(4.5e9))
-    with pytest.raises(SystemExit, match="about 4.0 GB of 4.5 GB that are free"):
+    with pytest.raises(SystemExit, match="about 4.0 GB, and 4.5 GB are free"):
         batch_size.main(str(path))
     assert out.read_text() == "1\n2\n"
 

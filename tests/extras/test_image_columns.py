@@ -52,7 +52,7 @@ def test_columns_are_read_by_id_or_name(read, text):
         ("", "'image_id' or 'file_name'"),
         ("light,place\nday,Bonn\n", "'image_id' or 'file_name'"),
         ("file_name,light\n1.jpg,day,new\n2.jpg,day\n", "row=2"),
-        ("file_name,light\n1.jpg,day\n", "Missing: 1 of 2: b/2.jpg"),
+        ("file_name,light\n1.jpg,day\n", "Missing are 1 of 2: b/2.jpg"),
     ],
 )
 def test_what_is_wrong_is_named(read, text, message):
@@ -64,12 +64,12 @@ def test_a_name_in_two_folders_must_be_whole(read):
     dataset = Images(records=(record(1, "a/1.jpg"), record(2, "b/1.jpg")))
     text = "file_name,x\nb/1.jpg,b\na/1.jpg,a"
     assert read(text, dataset)["x"] == {2: "b", 1: "a"}
-    with pytest.raises(ValueError, match="Missing: 1 of 2: b/1.jpg"):
+    with pytest.raises(ValueError, match="Missing are 1 of 2: b/1.jpg"):
         read("file_name,x\n1.jpg,b\na/1.jpg,a", dataset)
 
 
 def test_a_column_of_too_many_values_is_refused(read):
     dataset = Images(records=[record(i, f"{i}.jpg") for i in range(101)])
     rows = [f"{i}.jpg,{i}" for i in range(101)]
-    with pytest.raises(ValueError, match="at most 100 values.*column='hash'"):
+    with pytest.raises(ValueError, match="at most 100 different values.*column='hash'"):
         read("\n".join(["file_name,hash", *rows]), dataset)

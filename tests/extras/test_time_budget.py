@@ -43,7 +43,7 @@ def test_it_is_as_long_as_there_is_time_for(budget, fields, expected):
 
 
 def test_no_time_is_told_with_the_least_there_must_be():
-    with pytest.raises(ValueError, match=r"take 16 s\. Give at least .*'19s'"):
+    with pytest.raises(ValueError, match=r"takes 16 s\. Give at least .*'19s'"):
         length("17s")
     assert length("26s") == {"steps": 2}
 
@@ -161,7 +161,7 @@ def test_steps_and_evaluations_are_measured_and_the_run_ends_there(
     fields["time_budget"] = "113s"  # for an evaluation and a step or two
     result = ek.fine_tune(shapes, out=tmp_path / "run", **fields)
     assert len(result.history["loss"]) in (1, 2)
-    assert "That gives " in capsys.readouterr().out
+    assert "This leaves time for " in capsys.readouterr().out
     run = ek.RunConfiguration.read(tmp_path / "run" / "configuration.yaml")
     assert run.time_budget is None
     assert run.epochs in (None, len(result.history["loss"]))

@@ -223,6 +223,6 @@ def test_a_video_that_lost_frames_while_it_was_written_is_an_error(
         open=real.open, isOpened=real.isOpened, release=real.release, write=write
     )
     monkeypatch.setattr(cv2, "VideoWriter", lambda: losing)
-    with pytest.raises(OSError, match="wrote 40 frames, and the video has 19"):
+    with pytest.raises(OSError, match="wrote 40 frames, but the video has only 19"):
         list(detect_frames(see_nothing, path, tmp_path / "out.avi"))
     assert names(tmp_path) == ["whole.avi"]

@@ -199,7 +199,8 @@ def test_hparams_and_fields_count_in_this_order(tmp_path, capsys):
     assert run.loss == {"gamma": 2.0, "alpha": 0.3, "delta": 0.3}
     assert (run.seed, run.epochs, run.recipe) == (4, 2, "reference")
     assert (
-        "data_format='channels_first': always channels last" in capsys.readouterr().out
+        "data_format='channels_first': the data format is always"
+        in capsys.readouterr().out
     )
 
 

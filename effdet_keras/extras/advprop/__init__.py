@@ -85,20 +85,23 @@ class AdvProp(FieldSerializable):
     def new_training(self, model: Any, jit_compile: bool) -> AdversarialTraining:
         """Returns the object that attacks the images of training steps."""
         require_tensorflow(
-            "`adversarial` trains on TensorFlow alone",
-            "Set KERAS_BACKEND=tensorflow before Keras is imported, or leave it out.",
+            "`adversarial` works only with the TensorFlow backend",
+            "Set KERAS_BACKEND=tensorflow before Keras is imported, or leave "
+            "`adversarial` out.",
         )
         if model.distribute_strategy.num_replicas_in_sync > 1:
             raise InvalidValueError(
-                "`adversarial` trains on one device, not under a `tf.distribute` "
-                "strategy of several. Leave one of the two out."
+                "`adversarial` works on one device only, not under a `tf.distribute` "
+                "strategy with several. Leave `adversarial` or the strategy out."
             )
-        rule = "`adversarial` trains without XLA: pass `jit_compile=False`, or leave "
+        rule = (
+            "`adversarial` does not work with XLA: pass `jit_compile=False`, or leave "
+        )
         require(not jit_compile, f"{rule}it out", jit_compile=jit_compile)
         if model.features is not None:
             raise InvalidValueError(
-                "`adversarial` needs batch norms of its own, and those of a TF-Hub "
-                "module are not reached. Train a model of `from_preset`."
+                "`adversarial` needs auxiliary batch norms, which cannot be added to "
+                "a TF-Hub module. Train a model of `from_preset` instead."
             )
         return AdversarialTraining(model, self)
 
@@ -177,8 +180,9 @@ class AdversarialTraining:
             return False
         require(
             {_key(source) for source in self.sources} == found,
-            "The file's auxiliary batch norms are of a model that was compiled with "
-            "other frozen batch norms. Compile it as it was when the file was written",
+            "The auxiliary batch norms in the file do not fit this model: it was "
+            "compiled with other frozen batch norms when the file was written. "
+            "Compile the model as it was then",
             in_file=len(found),
             in_model=len(self.sources),
         )

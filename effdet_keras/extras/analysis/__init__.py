@@ -384,7 +384,10 @@ def findings_of(evaluation) -> Iterator[str]:
     few = [one.name for one in measured if one.num_objects < _FEW]
     if few:
         names = ", ".join([f"'{name}'" for name in few[:5]] + ["..."] * (len(few) > 5))
-        yield f"With fewer than {_FEW} objects a class's AP is mostly luck: {names}."
+        yield (
+            f"The AP of classes with fewer than {_FEW} objects is mostly chance: "
+            f"{names}."
+        )
     yield from _calibration(evaluation.calibration, evaluation.temperature)
     yield from _suspects(evaluation)
     worst = [image for image in evaluation.worst_images[:3] if image.badness > 0]
@@ -407,8 +410,8 @@ def _calibration(calibration, temperature):
     if temperature is None or not (is_known and error >= _UNCALIBRATED):
         return
     words = (
-        f"Scores are too {'high' if temperature > 1 else 'low'}: on average they are "
-        f"{error:.2f} away from how often detections are right."
+        f"Scores are too {'high' if temperature > 1 else 'low'}: on average they "
+        f"differ by {error:.2f} from the fraction of detections that are right."
     )
     low, high = SANE_TEMPERATURES
     is_sane = low < temperature < high
@@ -420,9 +423,10 @@ def _suspects(evaluation):
     annotations = f"{kinds.total()} annotation{'s' * (kinds.total() > 1)}"
     if kinds and not evaluation.can_judge_annotations:
         yield (
-            f"{annotations} may be worth a look: there detections differ most. "
-            f"At an AP of {evaluation.class_agnostic_ap:.2f} over all classes that "
-            "says more about the model than about them."
+            f"{annotations} may be worth a look, because the detections differ most "
+            "from them. But at a class-agnostic AP of "
+            f"{evaluation.class_agnostic_ap:.2f}, this says more about the model than "
+            "about the annotations."
         )
     elif kinds:
         parts = ", ".join(f"{number} {kind}" for kind, number in kinds.most_common())

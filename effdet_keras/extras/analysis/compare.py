@@ -52,7 +52,7 @@ def compare_detectors(first, second, *, num_draws=1000, seed=0):
     first = sorted(first, key=lambda image: image.image_id)
     second = sorted(second, key=lambda image: image.image_id)
     has_objects = np.array([(~x.truth_is_crowd).any() for x in first], bool)
-    rule = "Detectors are compared on images with objects"
+    rule = "Detectors can be compared only on images with objects"
     require(has_objects.any(), rule, num_images=len(first), num_objects=0)
     classes = _Class.from_results(first), _Class.from_results(second)
     rng = np.random.default_rng(seed)

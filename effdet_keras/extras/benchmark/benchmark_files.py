@@ -41,18 +41,21 @@ LIVE_NAME = "live model"
 NOT_TIMED = "not timed"
 _LIVE_FILE = "live.keras"
 _NO_CALIBRATION = (
-    "int8 needs images to calibrate with, other than those that it is measured on: "
-    "give a dataset with a training split, or `calibration`"
+    "int8 needs calibration images, and they must not be the images that AP is "
+    "measured on: give a dataset with a training split, or `calibration`"
 )
 
 
 _STRUCTURAL = (
-    "checked structurally, no runtime here: what ONNX Runtime can compute of it is "
-    "what the model computes, and the rest is what the device's tools expect"
+    "only its structure was checked, because its runtime is not available on this "
+    "machine: the part that ONNX Runtime can compute gives the results of the model, "
+    "and the rest is what the device's tools expect"
 )
 
 
-_ROWS_OF_FRIGATE = f"{NOT_TIMED}: its rows are read by Frigate, and here for AP alone"
+_ROWS_OF_FRIGATE = (
+    f"{NOT_TIMED}: Frigate reads its rows; they were read here only to measure AP"
+)
 
 
 class Candidate(NamedTuple):
@@ -180,8 +183,8 @@ def benchmark_files(
     chosen = candidates(targets)
     if not boxes_per_class(data, crowds=False).any():
         raise InvalidValueError(
-            "AP cannot be measured: no image of `data` has a box. Evaluate on images "
-            "that are annotated (`--split`)."
+            "AP cannot be measured: no image of `data` has a box. Choose a split "
+            "with annotated images (`split`, --split)."
         )
     with contextlib.ExitStack() as stack:
         temporary = pathlib.Path(stack.enter_context(tempfile.TemporaryDirectory()))

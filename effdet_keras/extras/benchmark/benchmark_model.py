@@ -61,7 +61,7 @@ class BenchmarkReport:
                 lines.append(f"{name:<12}{'inside the network':>22}")
         lines.append(f"{self.images_per_second:.1f} images per second")
         if self.peak_mb is not None:
-            lines.append(f"{self.peak_mb:.0f} MB of memory at the most")
+            lines.append(f"{self.peak_mb:.0f} MB of memory at the peak")
         return "\n".join(lines)
 
 

@@ -25,11 +25,11 @@ from effdet_keras.cli.arguments import (
 )
 from effdet_keras.errors import InvalidValueError, require
 
-SUMMARY = "measure how long a model takes per image, or what each of its files is worth"
+SUMMARY = "measure how long a model takes per image, or compare its exported files"
 DESCRIPTION = (
     "Measures how long detection takes, and how long each of its stages: reading the "
     "files, letterbox, network, postprocess. With DATA and --targets it exports the "
-    "model to each target, and measures of each file AP, what it loses against the "
+    "model to each target, and measures for each file AP, the loss of AP against the "
     "model, milliseconds, megabytes and memory."
 )
 
@@ -40,7 +40,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Adds the arguments of the command to its parser."""
     add_model(parser)
     add_data(parser, nargs="?")
-    files = parser.add_argument_group("what each file is worth, with DATA")
+    files = parser.add_argument_group("measuring each exported file, with DATA")
     files.add_argument(
         "--targets",
         metavar="NAMES",
@@ -115,14 +115,17 @@ def run(
         open_live_model,
     )
 
-    rule = "DATA and --targets go together: `benchmark MODEL DATA --targets all`"
+    rule = (
+        "DATA and --targets can only be given together: `benchmark MODEL DATA "
+        "--targets all`"
+    )
     require((data is None) == (targets is None), rule, data=data, targets=targets)
     if targets is None:
         from effdet_keras.extras.benchmark.benchmark_model import benchmark
 
         rule = (
-            "--out, --split, --format, --unlabelled, --on-error and "
-            "--reader-option are for DATA and --targets"
+            "--out, --split, --format, --unlabelled, --on-error and --reader-option "
+            "work only with DATA and --targets: add these, or leave the options out"
         )
         given = {"out": out, "split": split, "format": format, "unlabelled": unlabelled}
         given |= {"on_error": on_error, "reader_options": reader_options}
@@ -137,9 +140,10 @@ def run(
         return
 
     rule = (
-        "--images, --batch-size, --trace, --runtime and --precision are for a model "
-        "alone: files are timed on images of DATA, one at a time, each in its own "
-        "runtime and precision. Leave them out, or DATA and --targets"
+        "--images, --batch-size, --trace, --runtime and --precision work only "
+        "without DATA and --targets: exported files are timed on images of DATA, one "
+        "at a time, each in its own runtime and precision. Leave these options out, "
+        "or leave DATA and --targets out"
     )
     given = {"images": images, "trace": trace, "runtime": runtime}
     is_usual = batch_size == 1 and precision == "float32" and not any(given.values())

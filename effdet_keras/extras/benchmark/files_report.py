@@ -131,25 +131,32 @@ class FilesReport:
             return ""
         causes = []
         if row.suppression:
-            causes.append(f"the file chooses boxes otherwise ({row.suppression})")
+            causes.append(
+                f"the file uses another non-maximum suppression ({row.suppression})"
+            )
         if row.precision in _IN_8_BITS:
             causes.append("its numbers are rounded to 8 bits")
         elif row.precision == "float16":
             causes.append("its weights are rounded to 16 bits")
         if self.num_images < _FEWEST:
             causes.append(
-                f"the images are few ({self.num_images}), and the interval too narrow"
+                f"with so few images ({self.num_images}) the interval is too narrow"
             )
         if row.lost_high < 0:
-            causes.append("of many files one in twenty intervals misses zero by chance")
+            causes.append(
+                "with many files, one in twenty intervals misses zero by chance"
+            )
             return (
-                f"{row.name}: its AP is above the live model's. A conversion adds no "
-                "knowledge, so this is no reason to choose the file: "
-                f"{'; '.join(causes)}."
+                f"{row.name}: its AP is higher than that of the live model. A "
+                "conversion cannot improve a model, so this is no reason to choose "
+                f"the file: {'; '.join(causes)}."
             )
         if not causes:
             causes.append("nothing in the file explains it: please report it")
-        return f"{row.name}: it loses AP: {'; '.join(causes)}."
+        return (
+            f"{row.name}: its AP is lower than that of the live model: "
+            f"{'; '.join(causes)}."
+        )
 
     def to_dict(self) -> dict[str, Any]:
         """Returns all numbers, for JSON."""
@@ -223,12 +230,15 @@ class FilesReport:
                 [(row.lost_low, row.ap_lost, row.lost_high) for row in compared],
                 [f"{row.ap_lost:+.3f}" for row in compared],
             )
-            words = "A line holds 95 % of the draws. To the right of zero a file loses."
+            words = (
+                "Each line spans 95 % of the bootstrap draws. To the right of zero, "
+                "a file loses AP."
+            )
             found.append(Chart("AP lost against the live model", svg, (words,)))
         for field, title, digits in (
-            ("median_ms", "Milliseconds of an image, median", ".1f"),
-            ("megabytes", "Megabytes of the file", ".1f"),
-            ("peak_mb", "Megabytes of memory at the most", ".0f"),
+            ("median_ms", "Milliseconds per image, median", ".1f"),
+            ("megabytes", "Size of the file in megabytes", ".1f"),
+            ("peak_mb", "Peak memory in megabytes", ".0f"),
         ):
             rows = [row for row in self.rows if getattr(row, field) is not None]
             if rows:

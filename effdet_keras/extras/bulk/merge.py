@@ -43,12 +43,12 @@ def merge_parts(folder, out, *, overwrite=False):
         RuntimeError: If a shard is not finished, or lacks a part.
     """
     out, parts = path_of(out), Parts(folder)
-    rule = f"The ending of the output is one of {', '.join(_WRITERS)}"
+    rule = f"The output must end in {', '.join(_WRITERS)}"
     require(out.suffix in _WRITERS, rule, out=str(out))
     if parts.is_own_file(out):
         raise InvalidValueError(
-            f"'{out}' is a file of the folder of parts itself, which is read, and "
-            "would be overwritten. Give another path."
+            f"'{out}' is one of the files in the folder of parts, which are the "
+            "input, and would be overwritten. Give another path."
         )
     if exists(out) and not overwrite:
         raise FileExistsError(
@@ -79,8 +79,8 @@ class _Merged:
             more = f" and {len(open_) - 10} more" if len(open_) > 10 else ""
             raise InvalidStateError(
                 f"These shards in '{parts.folder}' are not finished: "
-                f"{', '.join(open_[:10])}{more}. Run them (again): finished images are "
-                "skipped."
+                f"{', '.join(open_[:10])}{more}. Run these shards (again): images "
+                "that are finished are skipped."
             )
         self._parts, self._finished, self._files = parts, finished, []
         for shard, path in parts.files():
@@ -105,7 +105,7 @@ class _Merged:
             if counts[shard] < expected:
                 raise InvalidStateError(
                     f"Shard {shard}/{len(self._finished)} found {expected:,} images, "
-                    f"and its parts have {counts[shard]:,}: one was removed or "
+                    f"but its parts contain {counts[shard]:,}: a part was removed or "
                     "damaged. Run the shard again."
                 )
 

@@ -9,22 +9,25 @@ from effdet_keras.cli.arguments import add_overwrite
 
 SUMMARY = "merge the parts of `predict --parts` into one file"
 DESCRIPTION = (
-    "Writes what all shards found into one file, with each image once, in the order of "
-    "the images' names."
+    "Writes the detections of all shards to one file. Each image is in it once, in "
+    "the order of the images' names."
 )
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Adds the arguments of the command to its parser."""
     parser.add_argument(
-        "parts", metavar="FOLDER", help="folder of `predict --parts`, also an address"
+        "parts",
+        metavar="FOLDER",
+        help=("folder of `predict --parts`, which may be an address"),
     )
     parser.add_argument(
         "out",
         metavar="FILE",
         help=(
-            "file to write, also at an address: .json for COCO with scores, .jsonl "
-            "for a line per image, .parquet for a row per image (extra `parquet`)"
+            "file to write, which may be at an address: .json for COCO with scores, "
+            ".jsonl for one line per image, .parquet for one row per image (extra "
+            "`parquet`)"
         ),
     )
     add_overwrite(parser)

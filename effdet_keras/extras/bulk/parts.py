@@ -62,9 +62,9 @@ class Parts:
         if others:
             names = ", ".join(f"'{name}'" for name in others)
             raise InvalidStateError(
-                f"The parts in '{self.folder}' were begun with another {names}: "
-                f"{_shown(there, others)} there, {_shown(settings, others)} here. "
-                "Give the same, or another folder."
+                f"The parts in '{self.folder}' were begun with other settings "
+                f"({names}): {_shown(there, others)} then, {_shown(settings, others)} "
+                "now. Give the settings from before, or another folder."
             )
 
     def files(self, shard=None):
@@ -127,7 +127,7 @@ class Parts:
             partial.write_text(json.dumps(content, indent=1), encoding="utf-8")
 
 
-_AGAIN = "Remove the file and run its shard again: what other files have is kept"
+_AGAIN = "Remove the file and run its shard again: the results in other files are kept"
 
 
 def _parsed(text, is_right, where, cure):

@@ -58,8 +58,9 @@ def detect_shard(detector, sources, parts, shard, *, part_images):
             again.append(name)
     if gone := len(known.keys() - sources.keys()):
         warnings.warn(
-            f"{gone:,} images of the parts are no longer among the inputs: their rows "
-            "stay",
+            f"{gone:,} {'image' if gone == 1 else 'images'} of the parts "
+            f"{'is' if gone == 1 else 'are'} no longer among the inputs; the "
+            "detections that were written before are kept",
             stacklevel=2,
         )
     num_left, num_seen, start = len(new) + len(again), 0, time.monotonic()
@@ -196,8 +197,8 @@ def _images_of(path):
         raise FileNotFoundError(f"There is no image or folder '{path}'")
     elif not _is_image(path.name):
         raise InvalidValueError(
-            f"'{path}' does not end as an image ({', '.join(IMAGE_SUFFIXES)}): shards "
-            "are of images and of folders of images"
+            f"'{path}' does not end like an image ({', '.join(IMAGE_SUFFIXES)}): "
+            "--parts takes images and folders of images"
         )
     else:
         yield path.name, path if is_remote(path) else str(path)

@@ -114,7 +114,7 @@ _FEW_IMAGES = 8  # to calibrate files with untrained weights
 # These errors, such as a full disk, are not caused by a candidate. The search stops,
 # and can be continued.
 _MACHINE_ERRORS = (OSError, ImportError)
-_NO_BACKBONE = "no ImageNet backbone here, which others start from"
+_NO_BACKBONE = "no ImageNet backbone is available, and the other models start from one"
 _EXACT = ("float32", "float16")  # as accurate as the Keras model
 # Fields that `choose` decides itself, and what decides them.
 _DECIDED = {
@@ -205,8 +205,8 @@ def choose(
         >>> choose("cells", "chosen/cells", max_ms=30, image_size=256)
         Traceback (most recent call last):
             ...
-        effdet_keras.errors.InvalidValueError: `choose` decides on `image_size` \
-itself, by `sizes`. ...
+        effdet_keras.errors.InvalidValueError: `choose` sets `image_size` itself, by \
+`sizes`: leave it out. ...
     """
     plan = _Plan(
         target=target,
@@ -230,7 +230,8 @@ itself, by `sizes`. ...
     if not boxes_per_class(splits.validation, crowds=False).any():
         raise InvalidValueError(
             "AP cannot be measured: the images of the validation split have no box. "
-            "Name a split that has some with `validation_split`."
+            "Name a split that has boxes with `validation_split` (--set "
+            "validation_split=NAME)."
         )
     search = _Search(pathlib.Path(folder), splits, configuration, plan, sizes)
     with only_writer(search.folder, "search"):
@@ -241,9 +242,12 @@ itself, by `sizes`. ...
 def _check_fields(fields):
     check_fields(fields, RunConfiguration().to_dict(), "A run")
     for name, instead in _DECIDED.items():
-        rule = f"`choose` decides on `{name}` itself, by {instead}. Leave it out"
+        rule = f"`choose` sets `{name}` itself, by {instead}: leave it out"
         require(name not in fields, rule, **{name: fields.get(name)})
-    rule = "`batch_size` is a number of images, the same for each candidate"
+    rule = (
+        "`batch_size` must be a number of images, so that it is the same for each "
+        "candidate"
+    )
     is_right = fields.get("batch_size") != "auto"
     require(is_right, rule, batch_size=fields.get("batch_size"))
 
@@ -293,8 +297,8 @@ class _Plan:
             return every
         known = [_precision_of(one) for one in every if one.format is not None]
         rule = (
-            f"The target '{self.target}' chooses its precision itself: leave "
-            "`precisions` out"
+            f"The target '{self.target}' has a fixed precision: leave `precisions` "
+            "(--precisions) out"
         )
         require(known, rule, precisions=self.precisions)
         for name in self.precisions:
@@ -502,9 +506,10 @@ class _Search:
         if report.format not in FORMATS:
             raise _NotHereError(
                 f"Files for '{self.plan.target}' do not run on this machine, so that "
-                "neither their time nor their AP can be measured. Choose for a format, "
-                f"{', '.join(FORMATS)}, or a target that runs here, and export the "
-                f"model that wins: `effdet-keras export --target {self.plan.target}`."
+                "neither their time nor their AP can be measured. Choose a format "
+                f"({', '.join(FORMATS)}) or a target that runs here instead, and "
+                "export the winning model afterwards: `effdet-keras export --target "
+                f"{self.plan.target}`."
             )
         return file_of_export(path, report.format)
 
@@ -559,9 +564,9 @@ class _Search:
             if has != had:
                 raise InvalidStateError(
                     f"The search in '{self.folder}' cannot be continued: {name} would "
-                    f"start from {starts[has]} now, and started from {starts[had]} "
-                    "before. Begin anew with `overwrite` (--overwrite) or in another "
-                    "folder."
+                    f"now start from {starts[has]}, but it started from {starts[had]} "
+                    "before. Begin again with `overwrite` (--overwrite) or in "
+                    "another folder."
                 )
 
     def _check_any_fits(self):
@@ -580,10 +585,10 @@ class _Search:
         if failed:  # failed files are over no limit
             told.append(f"{failed[0]} was {failed[0].reason}")
         raise InvalidValueError(
-            "No file is within the limits. Received: "
-            f"max_ms={self.plan.max_ms}, max_mb={self.plan.max_mb}; "
-            f"{'; '.join(told)}. Raise the limits, or give smaller `models` (--models) "
-            "or `sizes` (--sizes)."
+            f"No file is within the limits. Received: max_ms={self.plan.max_ms}, "
+            f"max_mb={self.plan.max_mb}; {'; '.join(told)}. Raise the limits "
+            "(--max-ms, --max-mb), or give smaller `models` (--models) or `sizes` "
+            "(--sizes)."
         )
 
     def _halve(self):
@@ -593,8 +598,8 @@ class _Search:
         rungs = plan.rungs or num_rungs(count, plan.eta, self.epochs)
         if rungs == 1 and plan.rungs is None and count > 1:
             print(
-                f"{self.epochs} epochs are too few for rungs: all {count} are trained "
-                "to the end."
+                f"{self.epochs} epochs are too few for successive halving: all "
+                f"{count} candidates are trained to the end."
             )
         ends = rung_epochs(self.epochs, rungs, plan.eta)
         # An exhaustive search evaluates as often as a search with the most rungs.
@@ -651,9 +656,9 @@ class _Search:
             raise InvalidStateError(
                 f"No candidate is left: none could be trained for {end} epochs. The "
                 f"first, {name_of(*rung[0].candidate)}, failed: {rung[0].reason}\n"
-                f"'{self.folder / _FILE}' has the reasons of all. Put right what they "
-                "name, and begin again with `overwrite` (--overwrite) or in another "
-                "folder."
+                f"'{self.folder / _FILE}' has the reasons for all of them. Correct "
+                "the causes, and begin again with `overwrite` (--overwrite) or in "
+                "another folder."
             )
         return reached
 
@@ -789,8 +794,8 @@ class _Search:
         if not found:
             one = self.finished[0]
             raise InvalidStateError(
-                "No candidate is left: no file of what was trained to the end could be "
-                f"made. {one} was {one.reason}"
+                "No candidate is left: no model that was trained to the end could be "
+                f"exported and measured. {one} was {one.reason}"
             )
         best = max(found, key=lambda x: (not x.reason, x.ap, -(x.median_ms or 0)))
         source = self._files_folder(best.candidate)
@@ -828,7 +833,7 @@ def _size_of(size, train):
 
 
 def _smaller_is_over(size):
-    return f"left out: so is {size[0]}x{size[1]}"
+    return f"left out, because {size[0]}x{size[1]} is over a limit already"
 
 
 def _failed_file(model, size, name, error):

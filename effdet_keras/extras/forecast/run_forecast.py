@@ -196,13 +196,14 @@ def forecast(
         >>> forecast({"train": few, "val": few}, "forecasts/cats")
         Traceback (most recent call last):
             ...
-        effdet_keras.errors.InvalidValueError: A forecast needs 40 images or more, ...
+        effdet_keras.errors.InvalidValueError: A forecast needs 40 images or more ...
     """
     percents = _checked(percents)
     check_fields(fields, RunConfiguration().to_dict(), "A run")
     require(
         fields.get("time_budget") is None,
-        "The time of a forecast is its `time_budget`, not one of a run",
+        "`time_budget` cannot be set for a single run: give the time of the whole "
+        "forecast instead (`time_budget`, --time-budget)",
         time_budget=fields.get("time_budget"),
     )
     require(
@@ -214,7 +215,7 @@ def forecast(
     )
     if time_budget is not None:
         is_right = seconds_of(time_budget) is not None
-        rule = "`time_budget` is a duration such as '90s', '20m' or '1.5h'"
+        rule = "`time_budget` must be a duration such as '90s', '20m' or '1.5h'"
         require(is_right, rule, time_budget=time_budget)
     folder = local_path(out, "`out`")
     datasets = datasets_in_memory(data)
@@ -232,7 +233,10 @@ def forecast(
 def _checked(percents):
     percents = tuple(sorted(set(percents)))
     is_right = all(isinstance(p, int) and 1 <= p <= 100 for p in percents)
-    rule = "The parts of a forecast are two or more whole percentages from 1 to 100"
+    rule = (
+        "The parts of a forecast must be two or more different whole percentages "
+        "from 1 to 100"
+    )
     require(is_right and len(percents) > 1, rule, percents=percents)
     return percents
 
@@ -242,16 +246,17 @@ def _check_number(splits):
     number = len(splits.train) + len(splits.validation)
     if number < FEWEST_IMAGES:
         raise InvalidValueError(
-            f"A forecast needs {FEWEST_IMAGES} images or more, to train and to "
-            "validate on: with fewer, AP differs more from one training to the next "
-            f"than with their number. Received: {count_of(number, 'image')}. Annotate "
+            f"A forecast needs {FEWEST_IMAGES} images or more for training and "
+            "validation: with fewer images, AP varies more between trainings than it "
+            f"gains by more images. Received: {count_of(number, 'image')}. Annotate "
             "more first."
         )
     split, evaluated = splits.final
     if not boxes_per_class(evaluated, crowds=False).any():
         raise InvalidValueError(
-            f"AP cannot be measured: the images of '{split}' have no box. Name the "
-            "split that has some with `test_split` or `validation_split`."
+            f"AP cannot be measured: the images of '{split}' have no box. Name a "
+            "split that has boxes with `test_split` or `validation_split` (--set "
+            "validation_split=NAME)."
         )
 
 
@@ -294,8 +299,8 @@ class _Trainings:
                 self._measure(100, self.splits.train, min(left, share))
             else:
                 print(
-                    f"No time is left to train on all images: {in_words(max(left, 0))} "
-                    f"of {time_budget}."
+                    "Too little time is left to train on all images: "
+                    f"{in_words(max(left, 0))} of {time_budget}."
                 )
         found = self.forecast()
         found.save(self.folder / _PAGE)
@@ -342,7 +347,10 @@ class _Trainings:
         if any(m.percent == percent for m in self.measurements):
             return
         if not any(len(record.labels) for record in subset.records):
-            print(f"{percent} %: no box in {len(subset)} images, which are left out.")
+            print(
+                f"{percent} %: not trained, because there is no box in "
+                f"{count_of(len(subset), 'image')}."
+            )
             return
         print(
             f"{percent} %: training on {count_of(len(subset), 'image')} ...", flush=True
@@ -480,19 +488,21 @@ def _advice(forecast):
         words: (value, expected) for words, _, value, expected in _rows_of(forecast)
     }
     if "twice as many" not in rows:
-        return ["AP of the parts is not known: nothing can be said of more images."]
+        return [
+            "The AP of the parts is not known, so there is no forecast for more images."
+        ]
     most = forecast.measurements[-1]
     now = rows["all"][0] if "all" in rows else most.numbers["AP"]
     gain = rows["twice as many"][0] - now
     sentences = [
-        f"Twice as many images are expected to gain {gain:.2f} AP over all that there "
-        f"are, on the {sum(forecast.num_objects):,} objects of '{forecast.split}'. In "
-        f"{100 * HELD:.0f} of 100 cases AP is in the range in parentheses."
+        f"Twice as many images are expected to gain {gain:.2f} AP over all present "
+        f"images, on the {sum(forecast.num_objects):,} objects of '{forecast.split}'. "
+        f"In {100 * HELD:.0f} of 100 cases AP is in the range in parentheses."
     ]
     if gain < _WORTH:
         sentences.append(
-            "That is less than AP differs from one training to the next: look at the "
-            "labels, the image size and a larger model before you annotate more."
+            "That is less than AP varies between trainings: check the labels, try "
+            "another image size and a larger model before you annotate more images."
         )
     gains = {}
     for name in forecast.class_names:
@@ -502,7 +512,10 @@ def _advice(forecast):
             gains[name] = values[-1][0] - at_all
     if len(gains) > 1 and max(gains.values()) >= _WORTH:
         best = max(gains, key=gains.get)
-        sentences.append(f"'{best}' gains most, {gains[best]:.2f}: label that first.")
+        sentences.append(
+            f"The class '{best}' gains most, {gains[best]:.2f}: label images of it "
+            "first."
+        )
     return [*sentences, *_doubts(forecast)]
 
 
@@ -514,8 +527,9 @@ def _doubts(forecast):
         if before - after >= _FALL:
             yield (
                 f"AP fell from {before:.2f} with {fewer:,} images to {after:.2f} with "
-                f"{more:,}. The trainings may be too short for as many images: give "
-                "them more time (`time_budget`) or steps before you trust a forecast."
+                f"{more:,}. The trainings may be too short for so many images: give "
+                "them more time (`time_budget`, --time-budget) or steps before you "
+                "trust the forecast."
             )
             return
 

@@ -87,20 +87,26 @@ _TRAINING_FIELDS = ("backbone_config", "fpn_config")
 # Hyper-parameters without an equivalent: google/automl's default, and the reason. There
 # is no note if the value is the default.
 _NO_PLACE = {
-    "num_classes": (None, "the classes are those of the dataset, or `class_names`"),
+    "num_classes": (
+        None,
+        "the classes are taken from the dataset, or from `class_names`",
+    ),
     "backbone_config": (None, "the blocks follow from `backbone`"),
     "fpn_config": (None, "the graph follows from `min_level` and `max_level`"),
-    "data_format": ("channels_last", "always channels last"),
+    "data_format": ("channels_last", "the data format is always channels last"),
     "skip_mismatch": (True, "see `skip_mismatch` of `load_pretrained`"),
-    "ckpt_var_scope": (None, "the kind of a checkpoint is recognised"),
+    "ckpt_var_scope": (None, "the kind of a checkpoint is detected"),
     "save_freq": ("epoch", "checkpoints are written after each epoch"),
     "sample_image": (None, "TensorBoard gets images of the validation split"),
-    "use_keras_model": (True, "there is one network"),
+    "use_keras_model": (True, "there is only one network here"),
     "drop_remainder": (True, "the last batch is left out if it is not full"),
-    "max_instances_per_image": (100, "any number of objects"),
+    "max_instances_per_image": (100, "an image may have any number of objects"),
     "regenerate_source_id": (False, "ids are generated where the file has none"),
-    "dataset_type": (None, "internal there"),
-    "nms_configs.pyfunc": (False, "evaluation and prediction use the same suppression"),
+    "dataset_type": (None, "an internal setting of google/automl"),
+    "nms_configs.pyfunc": (
+        False,
+        "evaluation and prediction use the same non-maximum suppression",
+    ),
     "tflite_max_detections": (100, "see `max_detections` of `model.export`"),
 }
 
@@ -148,7 +154,7 @@ def read_hparams(
         >>> reading.fields["image_size"], reading.fields["loss"]
         ((1280, 1920), {'gamma': 2.0})
         >>> reading.notes[0]
-        'num_classes=3: the classes are those of the dataset, or `class_names`'
+        'num_classes=3: the classes are taken from the dataset, or from `class_names`'
     """
     values = _flat(_content(hparams))
     optimizations = _take_optimizations(values)
@@ -275,7 +281,7 @@ class _Reading:
             name = f"{_OPTIMIZATIONS}.{method}"
             if method == "quantize":
                 fields["quantize_aware"] = True
-                reason = "options of `quantize_aware` are given by --set here"
+                reason = "its options are set with --set quantize_aware.NAME=VALUE here"
             elif method == "prune":
                 reason = (
                     "pruning is not supported; smaller and faster models come from "
@@ -326,7 +332,7 @@ class _Reading:
         if strategy == "gpus":
             fields["distribute"] = "mirrored"
         elif strategy:
-            self.note("strategy", strategy, "only 'gpus' has a place here")
+            self.note("strategy", strategy, "only 'gpus' is supported here")
 
 
 def _content(hparams):
@@ -346,7 +352,10 @@ def _parsed(text):
     values = {}
     for pair in filter(None, (piece.strip() for piece in text.split(","))):
         name, is_pair, value = pair.partition("=")
-        rule = '`hparams` must be "name=value,name=value", with lists as 1.0*2.0*0.5'
+        rule = (
+            '`hparams` must have the form "name=value,name=value", with lists such '
+            "as 1.0*2.0*0.5"
+        )
         require(is_pair, rule, hparams=text, pair=pair)
         items = [_value(item) for item in value.split("*")]
         values[name.strip()] = items if len(items) > 1 else items[0]
@@ -421,9 +430,9 @@ def _check_known(values):
         raise InvalidValueError(
             "google/automl has no hyper-parameter "
             f"{', '.join(map(repr, unknown))}.{hints} docs/migrating_from_automl.md "
-            "lists those that there are."
+            "lists all that exist."
         )
     for name, value in values.items():
         is_right = name == "label_map" or not isinstance(value, Mapping)
-        rule = f"The hyper-parameter `{name}` takes a value, not a mapping"
+        rule = f"The hyper-parameter `{name}` must be a value, not a mapping"
         require(is_right, rule, **{name: value})

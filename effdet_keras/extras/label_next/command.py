@@ -14,12 +14,13 @@ from effdet_keras.cli.arguments import (
     add_unlabelled,
 )
 
-SUMMARY = "say which images to label next, with boxes to correct in a labelling tool"
+SUMMARY = "choose the images to label next, with boxes to correct in a labelling tool"
 DESCRIPTION = (
-    "Ranks images without labels by what their labels are expected to teach a "
-    "detector: uncertain scores, other boxes in the mirrored image, unlike what is "
-    "labelled; near-duplicates last. Writes the first of them with the detector's "
-    "boxes as pre-annotations of a labelling tool."
+    "Ranks images without labels by how much their labels are expected to teach a "
+    "detector. First come images with uncertain scores, with other boxes in their "
+    "mirror image, or unlike the labelled images; near-duplicates come last. Writes "
+    "the first images, with the detector's boxes as pre-annotations for a labelling "
+    "tool."
 )
 
 
@@ -33,7 +34,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "images",
         metavar="IMAGES",
-        help="folder of images that are not labelled; folders in it are searched too",
+        help="folder of images that are not labelled; its subfolders are searched too",
     )
     parser.add_argument(
         "--out",
@@ -45,7 +46,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--to",
         required=True,
         choices=("labelstudio", "cvat", "labelme", "coco"),
-        help="the tool, or the format, of the boxes",
+        help="the labelling tool, or the format, to write the boxes for",
     )
     parser.add_argument(
         "--count",
@@ -57,7 +58,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--labelled",
         metavar="DATA",
-        help="the dataset that is labelled (the data of RUN)",
+        help="the dataset that is labelled already (the data of RUN)",
     )
     parser.add_argument(
         "--format", choices=DATASET_FORMATS, help="the format of --labelled DATA"
@@ -79,7 +80,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--address",
         metavar="TEXT",
         help=(
-            "what stands before the name of an image in tasks of Label Studio, such as "
+            "prefix of the names of images in the tasks of Label Studio, such as "
             "s3://bucket/ (its local files)"
         ),
     )

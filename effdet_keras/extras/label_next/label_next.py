@@ -118,9 +118,7 @@ def label_next(
         check_whole_number("count", count, "[1, inf)")
     out = local_path(out, "`out`")
     if out.exists():
-        raise FileExistsError(
-            f"'{out}' is there already. Give the path of a new folder."
-        )
+        raise FileExistsError(f"'{out}' already exists. Give the path of a new folder.")
     paths = _find_images(local_path(images, "`images`"))
     how = {"unlabelled": unlabelled, "reader_options": reader_options}
     records = _labelled_records(model, labelled, {"format": format, **how})
@@ -184,7 +182,7 @@ def _find_images(folder):
     )
     if not paths:
         raise InvalidValueError(
-            f"There is no image in '{folder}' and the folders in it: looked for "
+            f"There is no image in '{folder}' or its subfolders: no file ends in "
             f"{', '.join(IMAGE_SUFFIXES)}."
         )
     return paths
@@ -205,11 +203,13 @@ def _labelled_records(model, labelled, options):
                     return _records_of(run.data, **options)
                 except (EffDetError, OSError) as error:
                     warnings.warn(
-                        f"The data of the run cannot be read ({error}).", stacklevel=3
+                        f"The data of the run cannot be read ({error}).",
+                        stacklevel=3,
                     )
     print(
-        "What is labelled is not known: images are ranked by scores and mirror images "
-        "alone. `labelled` (--labelled DATA) names the dataset."
+        "It is not known which images are labelled, so the images are ranked only by "
+        "scores and mirror images. Name the labelled dataset with `labelled` "
+        "(--labelled DATA)."
     )
     return []
 
@@ -229,8 +229,15 @@ def _without_labelled(paths, records):
     }
     left = [path for path in paths if os.path.realpath(path) not in known]
     if len(left) < len(paths):
-        print(f"{len(paths) - len(left):,} images are labelled, and left out.")
-    require(left, "All images are labelled: there is none to rank", num=len(paths))
+        print(
+            f"{len(paths) - len(left):,} of {len(paths):,} images are labelled "
+            "already, and left out."
+        )
+    require(
+        left,
+        "All images are labelled already, so there is none to rank",
+        num=len(paths),
+    )
     return left
 
 

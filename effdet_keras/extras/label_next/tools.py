@@ -202,7 +202,7 @@ def write_labelme(folder, images, classes, model, address=None):
     write_text(folder / "labels.txt", "".join(f"{name}\n" for name in classes.names))
     return (
         f"LabelMe: labelme {FOLDER}/{IMAGES} --labels {FOLDER}/labels.txt --nodata "
-        "--autosave; ranking.csv has the order"
+        "--autosave; ranking.csv lists the images in the order of their ranks"
     )
 
 

@@ -57,8 +57,8 @@ def start(distribute: str) -> Any:
         return _started[distribute]
     if _started:
         raise InvalidStateError(
-            f"This process trains with distribute={next(iter(_started))!r} and cannot "
-            f"change to {distribute!r}: start another process."
+            f"This process already trains with distribute={next(iter(_started))!r} "
+            f"and cannot change to {distribute!r}: start a new process."
         )
     backend, ours = ENGINES[distribute], keras.backend.backend()
     rule = f"`distribute={distribute!r}` needs Keras to run on {backend}: set "
@@ -67,10 +67,10 @@ def start(distribute: str) -> Any:
     if launch is None and distribute == "multiworker":
         raise InvalidValueError(
             f"`distribute={distribute!r}` trains with processes that a launcher "
-            "starts, and none has set its variables: TF_CONFIG; or JAX_PROCESS_ID, "
-            "JAX_NUM_PROCESSES and JAX_COORDINATOR_ADDRESS; or RANK, WORLD_SIZE, "
-            "MASTER_ADDR and MASTER_PORT; or those of Slurm's `srun`. "
-            "docs/distributed.md has an example of each."
+            "starts, but no launcher has set its environment variables: TF_CONFIG; "
+            "or JAX_PROCESS_ID, JAX_NUM_PROCESSES and JAX_COORDINATOR_ADDRESS; or "
+            "RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT; or those of Slurm's "
+            "`srun`. docs/distributed.md has an example of each."
         )
     # Imported by name, because only one of the backends may be installed.
     module = importlib.import_module(f"effdet_keras.extras.multiprocess.{backend}")

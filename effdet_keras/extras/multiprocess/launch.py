@@ -33,7 +33,8 @@ class Launch:
     def __post_init__(self) -> None:
         require(
             0 <= self.process_id < self.num_processes,
-            "Processes are counted from 0, and this one must be below their number",
+            "The index of a process must be 0 or more and below the number of "
+            "processes",
             source=self.source,
             process_id=self.process_id,
             num_processes=self.num_processes,
@@ -57,9 +58,10 @@ def launch_of(environ: Mapping[str, str]) -> Launch | None:
                 return read(environ)
             except (LookupError, TypeError, ValueError) as error:
                 raise InvalidValueError(
-                    f"The variables of a launcher are incomplete or wrong: {error!r}. "
-                    f"Received: {name}={environ[name]!r}; docs/distributed.md has "
-                    "those that belong together."
+                    "The environment variables of a launcher are incomplete or "
+                    f"wrong: {error!r}. Received: {name}={environ[name]!r}. "
+                    "docs/distributed.md lists the variables that each launcher "
+                    "needs."
                 ) from error
     return None
 
@@ -69,8 +71,9 @@ def _read_tf_config(environ):
     cluster, task = content["cluster"], content["task"]
     require(
         {task["type"], *cluster} <= {"chief", "worker"},
-        "TF_CONFIG may name workers, and one of them as chief: parameter servers "
-        "do not work with Keras 3, and each worker takes part in the evaluation",
+        "TF_CONFIG may contain only workers, one of which may be the chief: "
+        "parameter servers do not work with Keras 3, and there is no separate "
+        "evaluator, because each worker takes part in the evaluation",
         TF_CONFIG=environ["TF_CONFIG"],
     )
     chiefs = cluster.get("chief", [])

@@ -120,9 +120,9 @@ def _collect(launch, own, deadline):
             except TimeoutError:
                 missing = sorted(set(range(launch.num_processes)) - set(found))
                 raise InvalidStateError(
-                    f"Of {launch.num_processes} processes {len(missing)} did not reach "
-                    f"{launch.coordinator} in time: {missing[:8]}. Were they "
-                    f"started? ({launch.source})"
+                    f"{len(missing)} of {launch.num_processes} processes did not "
+                    f"connect to {launch.coordinator} in time: {missing[:8]}. Were "
+                    f"they started? ({launch.source})"
                 ) from None
             stack.enter_context(connection)
             connection.settimeout(_SILENCE)
@@ -154,9 +154,9 @@ def _report(launch, port, deadline):
             pass  # process 0 does not listen yet
         time.sleep(_BETWEEN_TRIES)
     raise InvalidStateError(
-        f"Process {launch.process_id} of {launch.num_processes} did not find process 0 "
-        f"at {launch.coordinator} in time. Was it started, and can this host reach it? "
-        f"({launch.source})"
+        f"Process {launch.process_id} of {launch.num_processes} could not connect to "
+        f"process 0 at {launch.coordinator} in time. Was process 0 started, and can "
+        f"this host reach it? ({launch.source})"
     )
 
 

@@ -124,14 +124,14 @@ def find_learning_rate(
         >>> find_learning_rate(None, None, lowest=0.1, highest=0.01)
         Traceback (most recent call last):
             ...
-        effdet_keras.errors.InvalidValueError: The rates must rise from above 0. \
-Received: lowest=0.1, highest=0.01
+        effdet_keras.errors.InvalidValueError: The learning rates must be above 0, \
+and `highest` above `lowest`. Received: lowest=0.1, highest=0.01
 
         docs/train.md has an example that trains.
     """
     is_number = NumberRange("(0, inf)").contains
     is_rising = is_number(lowest) and is_number(highest) and lowest < highest
-    rule = "The rates must rise from above 0"
+    rule = "The learning rates must be above 0, and `highest` above `lowest`"
     require(is_rising, rule, lowest=lowest, highest=highest)
     check_whole_number("num_steps", num_steps, f"[{_LEAST}, inf)")
     copy = _copy_of(model)
@@ -151,8 +151,8 @@ Received: lowest=0.1, highest=0.01
     best = int(np.argmin(_smoothed(losses))) if losses else 0
     if len(losses) < _LEAST or best == 0:
         raise InvalidStateError(
-            f"The loss grows from the first steps on: {losses[:3]}. Begin with a lower "
-            f"rate than lowest={lowest}."
+            f"The loss grows from the first steps on: {losses[:3]}. Begin with a "
+            f"lower learning rate than lowest={lowest}."
         )
     ratio = highest / lowest
     rates = [lowest * ratio ** (t / (num_steps - 1)) for t in range(len(losses))]
@@ -229,7 +229,7 @@ def find_rate(out, fields, *, configuration, hparams, pipeline_config, ignore_un
     chosen = with_batch_size(chosen, splits, hparams, fields)
     keras.utils.set_random_seed(chosen.seed)
     model = make_model(chosen, splits.train)
-    print("Testing learning rates in up to 100 steps; compiling the first ...")
+    print("Testing learning rates in up to 100 steps; compiling the first step ...")
     batches = training_batches(model, chosen, splits.train)
     found = find_learning_rate(model, batches)
     with folder.lock():
@@ -245,9 +245,10 @@ def _print_result(found, folder):
         for name, value in found.arguments.items()
     )
     print(
-        f"The loss is smallest at a rate of about {10 * found.suggestion:.2g}. "
-        f"Suggested is a tenth: {found.suggestion:.2g}. To train with it: "
-        f"{' '.join(settings)}\nThe curve: {folder.rates}"
+        "The loss is smallest at a learning rate of about "
+        f"{10 * found.suggestion:.2g}. A tenth of it is suggested: "
+        f"{found.suggestion:.2g}. To train with it: {' '.join(settings)}\n"
+        f"The curve: {folder.rates}"
     )
 
 

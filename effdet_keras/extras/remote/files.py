@@ -112,7 +112,7 @@ def _tried(address, done, operation):
             if isinstance(store, _Hub):
                 raise
             raise FileNotFoundError(
-                f"There is no '{shown_address(address)}'"
+                f"There is no file or folder '{shown_address(address)}'"
             ) from error
         except _FINAL:
             raise
@@ -202,7 +202,8 @@ def _check_size(least, most, info):
     """Raises if a storage reports a size that the copied file did not have."""
     if isinstance(info.get("size"), int) and not least <= info["size"] <= most:
         raise ConnectionError(
-            f"its storage has {info['size']:,} bytes, and {least:,} were copied"
+            f"the file has {info['size']:,} bytes in its storage, but {least:,} were "
+            "copied"
         )
 
 
@@ -238,15 +239,16 @@ class _Web:
 
     def entries(self, url):
         raise InvalidValueError(
-            f"Web servers do not list their folders. Received: '{shown_address(url)}'. "
-            "Name the annotation file and the folder of its images, as in "
-            'from_coco("https://.../instances.json", "https://.../images"); other '
-            "formats than COCO json and CSV must be copied to this machine."
+            "Folders on web servers cannot be read, because web servers do not list "
+            f"their files. Received: '{shown_address(url)}'. Name the annotation file "
+            "and the folder of its images, as in "
+            'from_coco("https://.../instances.json", "https://.../images"); datasets '
+            "in formats other than COCO json and CSV must be copied to this machine."
         )
 
     def put(self, path, url):
         raise InvalidValueError(
-            "Addresses of web servers can be read and not written to. Received: "
+            "Files on web servers can be read, but not written. Received: "
             f"'{shown_address(url)}'"
         )
 
@@ -256,8 +258,8 @@ class _Web:
         file.seek(0)
         if web.is_page(file.read(_HEAD)):
             raise PermissionError(
-                f"'{shown_address(url)}': the server sent a page for a browser in the "
-                "place of the file: it may need a login"
+                f"'{shown_address(url)}': the server sent a web page instead of the "
+                "file: it may need a login"
             )
 
 
@@ -313,7 +315,7 @@ class _Hub:
 
     def put(self, path, address):
         raise InvalidValueError(
-            "A repository of the Hugging Face Hub is not a folder to write files into: "
-            "`model.push_to_hub` and `effdet-keras share` make a commit of a whole "
-            f"model. Received: '{address}'"
+            "Single files cannot be written to a repository of the Hugging Face Hub: "
+            "`model.push_to_hub` and `effdet-keras share` push a whole model in one "
+            f"commit. Received: '{address}'"
         )

@@ -71,8 +71,8 @@ class RemoteFolder:
             self._lock.release()
             raise
         print(
-            f"'{self.name}' is kept in '{self.path}' meanwhile: each file is copied to "
-            "there when it is complete.",
+            f"Files for '{self.name}' are first written to '{self.path}': each file "
+            "is copied to the address when it is complete.",
             flush=True,
         )
         self._stopped.clear()
@@ -97,9 +97,10 @@ class RemoteFolder:
                 raise
         except Exception as error:  # each storage has its own
             text = (
-                f"Not all files could be copied to '{self.name}': {first_line(error)}. "
-                f"They are whole in '{self.path}', and are copied when the run "
-                "continues from this machine; or copy them by hand."
+                f"Not all files could be copied to '{self.name}': "
+                f"{first_line(error)}. They are complete in '{self.path}', and are "
+                "copied when the run is resumed on this machine; or copy them by "
+                "hand."
             )
             if not is_failing:
                 raise OSError(text) from error
@@ -125,9 +126,10 @@ class RemoteFolder:
             except Exception as error:  # each storage has its own
                 if not is_told:
                     print(
-                        f"\nThe files of '{self.name}' cannot be copied: "
-                        f"{first_line(error)}. They are whole in '{self.path}'; it is "
-                        "tried again.",
+                        "\n"
+                        f"The files of '{self.name}' cannot be copied: "
+                        f"{first_line(error)}. They are complete in '{self.path}', "
+                        "and copying is tried again.",
                         file=sys.stderr,
                         flush=True,
                     )

@@ -35,9 +35,9 @@ def parse_hub_address(address):
     if match is None:
         raise InvalidValueError(
             "An address of the Hugging Face Hub is 'hf://owner/name', or "
-            "'hf://datasets/owner/name' of a dataset, with '@revision' "
-            "for a branch, tag or commit (of a slash in it, write %2F), and with the "
-            f"path of a file in it. Received: '{address}'"
+            "'hf://datasets/owner/name' for a dataset. It may be followed by "
+            "'@revision' for a branch, tag or commit (write a slash in it as %2F), "
+            f"and by the path of a file in the repository. Received: '{address}'"
         )
     revision = urllib.parse.unquote(match[3]) if match[3] else None
     repo_type = "dataset" if match[1] else "model"

@@ -158,8 +158,8 @@ def _precision_recall(evaluation):
     most = sorted(measured, key=lambda curve: -curve.num_objects)
     shown = [curve for curve in measured if curve in most[: charts.MAX_LINES]]
     words = (
-        "Best precision at each recall or a higher one, at IoU 0.5. Of many classes "
-        "those with most objects; numbers.json has all.",
+        "The best precision at each recall or a higher one, at IoU 0.5. If there are "
+        "many classes, those with the most objects are shown; numbers.json has all.",
     )
     reached = [COCO_RECALLS[x.recall.max(initial=-1.0) >= COCO_RECALLS] for x in shown]
     lines = [(r, curve.best_precision_at(r)) for r, curve in zip(reached, shown)]
@@ -178,9 +178,10 @@ def _confusion(evaluation):
     names, cells = [names[label] for label in labels], counts[np.ix_(labels, labels)]
     svg = charts.heat_map(names, names, cells, ("found as", "is"))
     words = (
-        f"Detections from score {evaluation.shown_score:.2f} on, at IoU 0.5, whatever "
-        "class they say. The last column counts missed objects, the last row "
-        "detections of nothing. Of many classes those with most errors.",
+        f"Detections from score {evaluation.shown_score:.2f} on, matched at IoU 0.5 "
+        "whatever their class. The last column counts missed objects, the last row "
+        "detections without an object. If there are many classes, those with the "
+        "most errors are shown.",
     )
     return Chart("Which class is taken for which", svg, words)
 
@@ -192,9 +193,9 @@ def _errors(evaluation):
     svg = charts.bars(kinds, [gains[kind] for kind in kinds], texts)
     meanings = "; ".join(f"{kind}: {ERROR_MEANINGS[kind]}" for kind in kinds)
     words = (
-        "What AP50 would gain if the errors of one kind were put right, and in "
-        "brackets their number among detections from score "
-        f"{evaluation.shown_score:.2f} on.",
+        "How much AP50 would gain if all errors of one kind were corrected. The "
+        f"number of errors among detections from score {evaluation.shown_score:.2f} "
+        "on is in brackets.",
         f"{meanings[0].upper()}{meanings[1:]}.",
     )
     return Chart("What the errors cost", svg, words)
@@ -211,8 +212,8 @@ def _calibration(evaluation):
         [points], UNIT_TICKS, UNIT_TICKS, ("score", "share right"), diagonal=True
     )
     words = [
-        "On the dashed line, of the detections with a score of 0.8 four in five are "
-        f"right. Expected calibration error {found.expected_error:.3f}, over "
+        "On the dashed line, four in five of the detections with a score of 0.8 are "
+        f"correct. Expected calibration error {found.expected_error:.3f}, over "
         f"{int(found.counts.sum()):,} detections from score 0.05 on."
     ]
     if evaluation.temperature is not None:
@@ -226,7 +227,7 @@ def _slices(title, slices):
         return None
     texts = [f"{one.ap:.3f} ({one.num_objects:,})" for one in measured]
     svg = charts.bars([x.name for x in measured], [x.ap for x in measured], texts)
-    return Chart(title, svg, ("In brackets the number of objects.",))
+    return Chart(title, svg, ("The number of objects is in brackets.",))
 
 
 # --- Curves of a training.
@@ -283,8 +284,8 @@ _WORST = 12  # number of images
 _SUSPECTS = 4  # number of suspects of each kind
 _SUSPECT_KINDS = {
     "missing": "A confident detection where nothing is annotated.",
-    "unfound": "An annotation where the detector sees nothing.",
-    "wrong class": "A confident detection of another class than annotated.",
+    "unfound": "An annotation where the detector finds nothing.",
+    "wrong class": "A confident detection of a class other than the annotated one.",
     "loose box": "A confident detection whose box differs from the annotated one.",
 }
 _BAD, _GOOD, _ASIDE = range(3)

@@ -18,12 +18,12 @@ from effdet_keras.cli.arguments import (
 )
 from effdet_keras.errors import InvalidValueError
 
-SUMMARY = "say at which stage a training loses its boxes"
+SUMMARY = "find the stage at which a training loses its boxes"
 DESCRIPTION = (
     "For a training that does not learn: follows the boxes of a dataset through "
-    "reading, letterbox, matching and encoding, scores what is left after each, and "
-    "has the model learn four images by heart. The exit status is 1 if a stage fails. "
-    "docs/selftest.md says what each stage means."
+    "reading, letterbox, matching and encoding, scores the boxes that are left after "
+    "each stage, and trains the model to memorize four images. The exit status is 1 "
+    "if a stage fails. docs/selftest.md says what each stage means."
 )
 
 
@@ -34,7 +34,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "archive",
         nargs="?",
         metavar="MODEL",
-        help="a .keras file, a run or a folder of CheckpointArchive (a new model)",
+        help=(
+            "a .keras file, the folder of a run, or a folder of CheckpointArchive "
+            "(by default, a new model)"
+        ),
     )
     parser.add_argument(
         "--split",
@@ -48,7 +51,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--model",
         metavar="NAME",
         help=(
-            "a preset, instead of MODEL; made as `effdet-keras train` makes it "
+            "a preset, instead of MODEL, built as `effdet-keras train` builds it "
             "(efficientdet-lite0)"
         ),
     )
@@ -65,14 +68,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     add_settings(
         parser,
-        "any other field of a run, as of `effdet-keras train`, such as "
+        "any other field of a run, as for `effdet-keras train`, such as "
         "model_config.anchor_scale=3",
     )
     parser.add_argument(
         "--num-images",
         type=int,
         metavar="N",
-        help="follow the boxes of so many images, drawn at random (all)",
+        help="follow the boxes of N images, drawn at random (all)",
     )
     parser.add_argument(
         "--no-training",
@@ -85,7 +88,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         type=int,
         default=400,
         metavar="N",
-        help="steps of the last stage at most (%(default)s)",
+        help="most steps of the last stage (%(default)s)",
     )
 
 
@@ -118,8 +121,8 @@ def run(
     made_only = [flag for flag, value in of_new_model.items() if value]
     if archive is not None and made_only:
         raise InvalidValueError(
-            f"{made_only[0]} is for a model that is new, and MODEL, '{archive}', is "
-            "one that is there: leave one of the two out."
+            f"{made_only[0]} describes a new model, but MODEL, '{archive}', is an "
+            "existing one: leave one of the two out."
         )
     configuration = RunConfiguration().replace(**fields)
     has_segmentation = "segmentation" in configuration.model_config.get("heads", ())

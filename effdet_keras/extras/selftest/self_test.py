@@ -41,7 +41,8 @@ _RATE = 3e-3
 _OVERFITTING = "overfitting"
 _NO_MASKS = (
     f"{_OVERFITTING} is left out: a model with a segmentation head also learns masks, "
-    "and the dataset has none (`from_coco(..., masks=True)`, `dataset.with_masks`)"
+    "but the dataset has none (load it with `from_coco(..., masks=True)`, "
+    "`dataset.with_masks`)"
 )
 
 
@@ -172,7 +173,10 @@ def _overfit(dataset, model, is_usable, **options):
     usable = dataset.subset(np.flatnonzero(is_usable))
     chosen = choose_images(usable)
     if not chosen:
-        detail = "there is no image all of whose boxes reach the network"
+        detail = (
+            "every image has a box that does not reach the network (see the stages "
+            "above)"
+        )
         return SelfTestStage(_OVERFITTING, -1.0, LEARNED, detail)
     copy = copied(model)
     restore_frozen(copy, frozen_state(model))
@@ -202,7 +206,9 @@ def check_overfitting(
     """
     stage = functools.partial(SelfTestStage, _OVERFITTING, needed=LEARNED)
     if not model.trainable_variables:
-        return stage(0.0, detail="no weight of the model trains: `model.unfreeze()`")
+        return stage(
+            0.0, detail=("all weights of the model are frozen: call `model.unfreeze()`")
+        )
     model.compile(
         keras.optimizers.Adam(learning_rate),
         loss=BOX_LOSS,
@@ -237,8 +243,8 @@ def _learn(model, dataset, steps, verbose):
     """Trains until all is learned, or to the last step; returns losses and metrics."""
     say = print if verbose else lambda *_, **__: None
     say(
-        f"Learning {count_of(len(dataset), 'image')} by heart, in at most {steps} "
-        "steps; compiling the first takes up to a minute ...",
+        f"Memorizing {count_of(len(dataset), 'image')} in at most {steps} steps; "
+        "compiling the first step takes up to a minute ...",
         flush=True,
     )
     images, truth = next(iter(model.batches(dataset, len(dataset), training=False)))
@@ -261,12 +267,12 @@ def cure_of(losses, numbers, steps):
         return ""
     if losses[-1] > 0.8 * losses[0]:
         return (
-            f"The loss has not fallen ({losses[0]:.3f} to {losses[-1]:.3f}): is too "
-            "much frozen, or are the images all alike?"
+            f"The loss has not fallen ({losses[0]:.3f} to {losses[-1]:.3f}): are too "
+            "many layers frozen, or are all images alike?"
         )
     return (
         f"The loss fell ({losses[0]:.3f} to {losses[-1]:.3f}) and AP50 is "
-        f"{numbers['AP50']:.3f}: more steps than {steps} (`--steps`) may do; else look "
-        "for objects that are too small (letterbox, above), and for boxes of one place "
-        "with two classes"
+        f"{numbers['AP50']:.3f}: more than {steps} steps may be enough (`--steps`). "
+        "Otherwise look for objects that are too small (see letterbox above), and "
+        "for boxes of two classes at the same place"
     )

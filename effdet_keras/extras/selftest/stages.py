@@ -18,8 +18,8 @@ _WHOLE, _NEARLY_WHOLE = 0.9999, 0.99  # AP from which a stage passes
 _SMALLEST = 2.0  # pixels of the input: the cell size of the stem's first convolution
 _SHOWN = 3
 _ASK_INSPECT = (
-    "Are x and y swapped, corners read as width and height, or the boxes those of an "
-    "image of another size? `effdet-keras inspect DATA` tries it out."
+    "Are x and y swapped, corners read as width and height, or do the boxes belong "
+    "to an image of another size? `effdet-keras inspect DATA` tests these cases."
 )
 # Reported problems whose boxes are still in the records, and are followed.
 _FOLLOWED = ("empty box", "box outside")
@@ -113,14 +113,14 @@ def check_scoring(table):
         table,
         (
             ~has_class,
-            "a box has a label that is no class",
-            f"Labels count from 0 to {dataset.num_classes - 1}.",
+            "the label of a box is not a class",
+            f"Labels must be from 0 to {dataset.num_classes - 1}.",
         ),
         (
             has_class & ~has_area,
-            "a box has no area: nothing can find it, and evaluation counts it as "
-            "missed",
-            "Correct or remove them.",
+            "a box has no area: no detector can find it, and the evaluation counts "
+            "it as missed",
+            "Correct or remove these boxes.",
         ),
     )
     stage = SelfTestStage(
@@ -138,11 +138,11 @@ def check_scoring(table):
 
 def _nothing_to_find(dataset):
     cure = (
-        "Is the split the right one, and does the file have its annotations? Crowd "
+        "Is this the right split, and does the file have annotations for it? Crowd "
         "regions (or VOC's difficult objects) are not counted: set `iscrowd` to 0"
     )
     reported, _ = _reported_by_reader(dataset.problems)
-    detail = f"no box in {count_of(len(dataset), 'image')}"
+    detail = f"there is no box in {count_of(len(dataset), 'image')}"
     return SelfTestStage("scoring", -1.0, _WHOLE, detail, reported, cure)
 
 
@@ -175,10 +175,10 @@ def check_reading(table, before, inputs):
         table,
         (
             there & ~is_read,
-            "a box is in an image that cannot be read, or has another size than "
-            "annotated",
-            "`effdet-keras inspect DATA` names each image; save it again, or correct "
-            "its annotation.",
+            "a box is in an image that cannot be read, or that has another size than "
+            "its annotation says",
+            "`effdet-keras inspect DATA` lists these images; save them again, or "
+            "correct their annotations.",
         ),
         (
             there & is_read & ~inside,
@@ -189,7 +189,7 @@ def check_reading(table, before, inputs):
     reported, has_error = _reported_by_reader(table.dataset.problems)
     after = Followed(boxes, there & is_read & inside)
     detail = f"{_count_lost(before, after)}, clipped to their images"
-    cure = "The dataset has to be repaired: see below"
+    cure = "The dataset must be corrected: see below"
     stage = _stage("reading", table, before, after, detail, (*reported, *lost), cure)
     return dataclasses.replace(stage, has_error=has_error), after
 
@@ -200,14 +200,14 @@ def check_letterbox(table, before, inputs, config):
     sides = (inputs.boxes[:, 2:] - inputs.boxes[:, :2]).min(axis=1, initial=np.inf)
     large_enough = inputs.is_there & (sides >= _SMALLEST)
     height, width = config.image_size
-    cure = "Rounding moves such small boxes: take a larger input (--image-size)"
+    cure = "Rounding moves such small boxes: use a larger input (--image-size)"
     lost = _lost_boxes(
         table,
         (
             there & ~large_enough,
             f"a box is too small on the network's input of {height}x{width}: less "
             f"than {_SMALLEST:g} pixels high or wide",
-            "Take a larger input (--image-size), or cut the images into tiles.",
+            "Use a larger input (--image-size), or cut the images into tiles.",
         ),
     )
     boxes = inputs.boxes * inputs.image_scales[table.owner][:, None]
@@ -221,14 +221,15 @@ def check_matching(table, before, targets, rule):
     """Checks which boxes an anchor has to predict."""
     after = Followed(before.boxes, before.is_there & (targets.num_anchors > 0))
     cure = (
-        "Remove boxes that are there twice; a larger input (--image-size) or other "
-        "anchors (`effdet-keras inspect DATA --anchors`) tell small ones apart."
+        "Remove duplicate boxes. To keep small boxes apart, use a larger input "
+        "(--image-size) or other anchors (`effdet-keras inspect DATA --anchors`)."
     )
     lost = _lost_boxes(
         table,
         (
             before.is_there & ~after.is_there,
-            "a box gets no anchor, because another has the one it overlaps most",
+            "a box gets no anchor, because another box has the anchor that it "
+            "overlaps most",
             cure,
         ),
     )
@@ -236,8 +237,8 @@ def check_matching(table, before, targets, rule):
     median = float(np.median(counts)) if len(counts) else 0.0
     alone = 100 * float(np.mean(counts == 1)) if len(counts) else 0.0
     detail = (
-        f"{_count_lost(before, after)}; {median:g} anchors for a box (median), one "
-        f"alone for {alone:.1f} %"
+        f"{_count_lost(before, after)}; {median:g} anchors per box (median), only one "
+        f"anchor for {alone:.1f} %"
     )
     return _stage(f"matching ({rule})", table, before, after, detail, lost, cure), after
 
@@ -250,14 +251,15 @@ def check_encoding(table, before, inputs, targets, rule):
     other_class = targets.labels != table.labels
     elsewhere = ~(overlap >= 0.5)  # NaN counts as elsewhere
     cure = (
-        "Targets and decoding do not fit together: if matching, anchors or losses are "
-        "yours, compare them with `encode_boxes` of `box_ops.py`; else report a fault."
+        "Targets and decoding do not agree: if you use your own matching, anchors or "
+        "losses, compare them with `encode_boxes` in `box_ops.py`; otherwise please "
+        "report this as a bug."
     )
     lost = _lost_boxes(
         table,
         (
             there & (other_class | elsewhere),
-            "a box is decoded as another class, or at another place",
+            "a box is decoded with another class or at another place",
             cure,
         ),
     )
@@ -274,7 +276,7 @@ def check_whole_way(table, start, end, rule):
     detail = (
         f"{_count_lost(start, end)}: the best that a detector can reach on this data"
     )
-    cure = "The stages above say where"
+    cure = "The stages above show where boxes are lost"
     return _stage(f"all of it ({rule})", table, start, end, detail, (), cure)
 
 

@@ -130,7 +130,8 @@ def _score(text):
         return text if text == "best" else float(text)
     except ValueError:
         raise RefusedError(
-            400, f"`score` is a number from 0 to 1, or 'best'. Received: {text[:50]!r}"
+            400,
+            f"`score` must be a number from 0 to 1, or 'best'. Received: {text[:50]!r}",
         ) from None
 
 
@@ -209,7 +210,7 @@ async def image_of_request(request, max_bytes: int, seconds: float) -> bytes:
             body = await _body(request, max_bytes, _OVERHEAD if is_form else 0)
     except TimeoutError:
         raise RefusedError(
-            408, f"The body did not arrive within {seconds:g} seconds"
+            408, f"The body of the request did not arrive within {seconds:g} seconds"
         ) from None
     data = await _field(request, body, max_bytes) if is_form else body
     if len(data) > max_bytes:

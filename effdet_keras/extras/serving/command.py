@@ -19,11 +19,11 @@ from effdet_keras.cli.arguments import (
 )
 from effdet_keras.extras.serving import REQUIRED
 
-SUMMARY = "answer over HTTP: images in, boxes out"
+SUMMARY = "answer detection requests over HTTP: images in, boxes out"
 DESCRIPTION = (
     "Detects in images that are sent to /detect; / is a page to drop images on. "
-    "SIGTERM ends the server when all accepted requests are answered; SIGHUP opens "
-    "MODEL again, while the old one answers."
+    "SIGTERM ends the server after all accepted requests have been answered. SIGHUP "
+    "opens MODEL again; until that is done, the old model answers."
 )
 
 
@@ -60,13 +60,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Adds the arguments of the command to its parser."""
     add_model(parser)
     parser.add_argument(
-        "--host", default="127.0.0.1", help="address to listen at (%(default)s)"
+        "--host", default="127.0.0.1", help="address to listen on (%(default)s)"
     )
     parser.add_argument("--port", type=int, default=8000, help="port (%(default)s)")
     parser.add_argument(
         "--calibrated",
         action="store_true",
-        help="give scores the temperature that is stored with the model",
+        help="calibrate the scores with the temperature that is stored with the model",
     )
     add_threads(parser)
     add_runtime(parser)
@@ -98,42 +98,42 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         type=int,
         default=argparse.SUPPRESS,
         metavar="N",
-        help="most images for the network at once (8)",
+        help="most images per batch of the network (8)",
     )
     parser.add_argument(
         "--max-wait",
         type=float,
         default=argparse.SUPPRESS,
         metavar="N",
-        help="seconds that an image waits for others (0.005)",
+        help="seconds that an image waits for others to fill the batch (0.005)",
     )
     parser.add_argument(
         "--max-queue",
         type=int,
         default=argparse.SUPPRESS,
         metavar="N",
-        help="images that may wait for the network (64)",
+        help="most images that wait for the network (64)",
     )
     parser.add_argument(
         "--max-requests",
         type=int,
         default=argparse.SUPPRESS,
         metavar="N",
-        help="requests of /detect at the same time (256)",
+        help="most requests of /detect at the same time (256)",
     )
     parser.add_argument(
         "--body-timeout",
         type=float,
         default=argparse.SUPPRESS,
         metavar="N",
-        help="seconds in which an image must arrive (15)",
+        help="seconds within which the image of a request must arrive (15)",
     )
     parser.add_argument(
         "--timeout",
         type=float,
         default=argparse.SUPPRESS,
         metavar="N",
-        help="seconds from there to the answer (30)",
+        help="seconds from its arrival within which the answer must be ready (30)",
     )
 
 

@@ -79,7 +79,7 @@ class DetectionService:
                 self.metrics.reloads.labels("failed").inc()
                 return False
             self.engine = engine
-        _LOG.info("A new model answers")
+        _LOG.info("The model was replaced: requests are answered by the new one")
         self.metrics.reloads.labels("done").inc()
         return True
 

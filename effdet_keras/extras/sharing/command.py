@@ -8,9 +8,9 @@ from effdet_keras._internal.optional_imports import keras
 
 SUMMARY = "push a model to the Hugging Face Hub, with a model card"
 DESCRIPTION = (
-    "Uploads the best checkpoint of a run, or an archive, and a model card made of "
-    "what is known of its data and metrics, in one commit. A repository that has this "
-    "model already gets a new commit."
+    "Uploads the best checkpoint of a run, or an archive, and a model card with the "
+    "known facts about its data and metrics, in one commit. A repository that "
+    "already has this model gets a new commit."
 )
 
 
@@ -27,16 +27,18 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="NAME",
         help=(
             "licence of the weights as the hub spells it, such as apache-2.0 (by "
-            "default, the one that the card there names)"
+            "default, the licence in the repository's model card)"
         ),
     )
     parser.add_argument(
-        "--private", action="store_true", help="make a new repository a private one"
+        "--private",
+        action="store_true",
+        help=("make the repository private if it is new"),
     )
     parser.add_argument(
         "--overwrite",
         action="store_true",
-        help="push to a repository that has another model or other files, too",
+        help="push even if the repository has another model or other files",
     )
 
 

@@ -44,7 +44,10 @@ def push_archive(
 ):
     """Uploads a model with a model card, in one commit."""
     where = parse_hub_address(address)
-    rule = "A model is pushed to the main branch of a repository, 'hf://owner/name'"
+    rule = (
+        "A model can only be pushed to the main branch of a repository, "
+        "'hf://owner/name'"
+    )
     is_other = where.path or where.revision or where.repo_type != "model"
     require(not is_other, rule, address=address)
     hub = huggingface_hub.require(f"'{address}'")
@@ -86,8 +89,8 @@ def _push(hub, model, address, private, overwrite, about):
         others = ", ".join(sorted(set(names) - _HUB_FILES)[:8])
         raise FileExistsError(
             f"'{address}' already has another model, or other files: {others}. Give "
-            "another name; or pass `overwrite` (--overwrite) for a commit that adds "
-            "this model: files of other names stay."
+            "another name, or pass `overwrite` (--overwrite) to add this model in a "
+            "new commit: files with other names are kept."
         )
     contents = {BEST_FILE: str(model)}
     contents[ARCHIVE_ENTRY] = json.dumps(described, indent=1).encode()
@@ -161,7 +164,7 @@ def model_card(info, repository, *, license=None, data=None, numbers=None):
         *_data_text(data),
         *_metrics_text(measured, numbers.get("split")),
         "## Licence",
-        license or "The author named no licence.",
+        license or "The author gave no licence.",
     ]
     return "\n\n".join(parts) + "\n"
 
@@ -205,7 +208,7 @@ def _data_text(data):
 
 def _metrics_text(measured, split):
     if not measured:
-        return ["## Metrics", "None were measured."]
+        return ["## Metrics", "No metrics were measured."]
     rows = [
         f"| {name} | {measured[name]:.4f} | {COCO_MEANINGS[name]} |"
         for name in measured

@@ -93,13 +93,15 @@ def _find_folder(folder):
     found = sorted(place for place in places if (place / _FEATURES).is_file())
     if not found:
         raise FileNotFoundError(
-            f"A TFDS folder must have `{_FEATURES}` and `{_INFO}` in it. "
-            f"Received: {str(folder)!r}. Was `download_and_prepare()` called?"
+            f"A TFDS folder must contain `{_FEATURES}` and `{_INFO}`. Received: "
+            f"{str(folder)!r}. Was `download_and_prepare()` called?"
         )
     if len(found) > 1:
         raise InvalidValueError(
-            f"There must be one TFDS dataset in the folder. Received: {str(folder)!r} "
-            f"with {[str(place.relative_to(folder)) for place in found]}. Name one"
+            "The folder must contain only one TFDS dataset. Received: "
+            f"{str(folder)!r} with "
+            f"{[str(place.relative_to(folder)) for place in found]}. Give the path of "
+            "one of them"
         )
     return found[0]
 
@@ -108,9 +110,9 @@ def _splits_of(folder):
     splits = shards_in(folder, _SHARD)
     if not splits:
         raise InvalidValueError(
-            "A TFDS dataset must be in files such as "
-            "`NAME-train.tfrecord-00000-of-00001`. "
-            f"Received: {str(folder)!r} with {sorted(p.name for p in folder.iterdir())}"
+            "The folder of a TFDS dataset must contain files such as "
+            f"`NAME-train.tfrecord-00000-of-00001`. Received: {str(folder)!r} with "
+            f"{sorted(p.name for p in folder.iterdir())}"
         )
     return splits
 
@@ -165,11 +167,11 @@ def _read_image(place, example):
 
 def _from_examples(source, split, class_names, on_error):
     """Makes a `DetectionDataset` from an iterable of TFDS examples."""
-    rule = "`source` must be a folder, a builder, or examples one by one"
+    rule = "`source` must be a folder, a builder, or an iterable of single examples"
     require(hasattr(source, "__iter__"), rule, source=source)
     require(
         split is None and class_names is not None,
-        "Examples have no split, and no names of classes: pass "
+        "Examples have neither splits nor class names: leave `split` out, and pass "
         '`class_names=info.features["objects"]["label"].names`',
         split=split,
         class_names=class_names,
@@ -206,12 +208,13 @@ def _features_of(example):
     image, objects = np.asarray(example["image"]), example["objects"]
     if image.dtype != np.uint8 or image.ndim != 3 or image.shape[2] != 3:
         raise InvalidValueError(
-            f"`image` must be uint8 [H, W, 3]; it is {image.dtype} {image.shape}"
+            f"`image` must be uint8 of shape [H, W, 3]; it is {image.dtype} of shape "
+            f"{image.shape}"
         )
     boxes = np.asarray(objects["bbox"], np.float64)
     if boxes.size and (boxes.ndim != 2 or boxes.shape[1] != 4):
         raise InvalidValueError(
-            f"`bbox` must be of shape [n, 4]; it is of {boxes.shape}"
+            f"`bbox` must have the shape [n, 4]; it has {boxes.shape}"
         )
     features = Example({"image": image, "objects/bbox": boxes.reshape(-1)})
     for key in ("image/id", "image/filename"):

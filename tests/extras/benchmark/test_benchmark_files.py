@@ -112,7 +112,7 @@ def test_a_file_is_compared_with_the_live_model(model, exports, tmp_path):
     assert wrong.lost_low - 1e-9 <= wrong.ap_lost <= wrong.lost_high + 1e-9
     assert found.num_images == 4
     (sentence,) = found.explanations
-    assert sentence.startswith("litert-int8: it loses AP") and "8 bits" in sentence
+    assert sentence.startswith("litert-int8: its AP is lower") and "8 bits" in sentence
     # The calibration is for int8 alone, and the same seed draws the same.
     assert [call.get("calibration") for call in exports] == [None, images]
     again = benchmark_files(model, data, ["litert-int8"], **options)
@@ -155,7 +155,7 @@ def test_what_did_not_run_says_why(model, exports):
     names = ["litert-int8", "onnx", "openvino", "saved_model"]
     found = benchmark_files(model, data, names, num_draws=1, verbose=False)
     told = dict(found.not_run)
-    assert told["litert-int8"].startswith("int8 needs images to calibrate with")
+    assert told["litert-int8"].startswith("int8 needs calibration images")
     assert told["onnx"].startswith("missing package: ONNX export needs pip install")
     assert told["openvino"] == "does not compute what the model does"
     assert told["saved_model"] == "KeyError: 'converter'"
@@ -179,7 +179,7 @@ def test_a_file_for_a_device_is_told_to_be_checked_and_not_run(
     found = benchmark_files(model, dataset_of(model), names, **options)
     assert [name for name, _ in found.checked] == names and not found.not_run
     for row in found.rows[1:]:
-        assert row.check.startswith("checked structurally, no runtime here")
+        assert row.check.startswith("only its structure was checked")
         assert (row.megabytes, row.ap, row.reason) == (0.002, None, "")
 
 
@@ -206,7 +206,7 @@ def test_files_of_frigates_other_detectors_are_read_as_frigate_does(
     live, row = found.rows
     assert calls == [(None, "frigate", "onnx")] and opened == ["model.onnx"]
     assert (row.reason, row.ap, row.ap_lost, row.megabytes) == ("", live.ap, 0, 0.002)
-    assert row.time_reason.startswith("not timed: its rows are read by Frigate")
+    assert row.time_reason.startswith("not timed: Frigate reads its rows")
     assert row.median_ms is None
 
 
@@ -275,16 +275,19 @@ def test_the_commands_of_the_page_write_the_table_in_all_its_forms(
 @pytest.mark.parametrize(
     ("words", "told"),
     [
-        (["pets.onnx", "DATA"], "DATA and --targets go together"),
-        (["pets.onnx", "--targets", "all"], "DATA and --targets go together"),
-        (["pets.onnx", "--out", "x"], "--skip-errors and --reader-option are for DATA"),
+        (["pets.onnx", "DATA"], "DATA and --targets can only be given together"),
+        (
+            ["pets.onnx", "--targets", "all"],
+            "DATA and --targets can only be given together",
+        ),
+        (["pets.onnx", "--out", "x"], "and --reader-option work only with DATA"),
         (
             ["pets.keras", "DATA", "--targets", "all", "--batch-size", "8"],
-            "--precision are for a model alone",
+            "--precision work only without DATA",
         ),
         (
             ["pets.keras", "DATA", "--targets", "all", "--images", "x"],
-            "--precision are for a model alone",
+            "--precision work only without DATA",
         ),
     ],
 )

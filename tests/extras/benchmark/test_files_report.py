@@ -61,14 +61,14 @@ def test_numbers_stand_below_their_names_and_reasons_at_the_end():
         (
             LOSES,
             64,
-            ("it loses AP", "otherwise (hard NMS)", "rounded to 8 bits"),
+            ("its AP is lower than", "suppression (hard NMS)", "rounded to 8 bits"),
         ),
         (
             GAINS,
             64,
-            ("above the live model's", "no reason to choose", "by chance"),
+            ("higher than that of the live model", "no reason to choose", "by chance"),
         ),
-        (GAINS, 12, ("the images are few (12)", "no reason to choose")),
+        (GAINS, 12, ("with so few images (12)", "no reason to choose")),
     ],
 )
 def test_an_interval_without_zero_is_explained(row, num_images, told):
@@ -97,7 +97,7 @@ def test_json_markdown_and_page_have_the_same(tmp_path):
     page = made.html()
     assert not Tags(page).open
     assert "<coral>" not in page and "&lt;coral&gt;" in page
-    for words in ("AP lost against the live model", "Milliseconds", "Megabytes"):
+    for words in ("AP lost against the live model", "Milliseconds", "megabytes"):
         assert words in page
     # A dot for each of the two files that are compared, and zero between them.
     assert page.count('<circle class="point"') == 2
@@ -112,14 +112,14 @@ def test_what_could_not_be_timed_is_told_too():
 
 
 def test_a_file_for_a_device_was_checked_and_did_not_fail():
-    row = FileNumbers("hailo", megabytes=13.0, check="checked structurally")
+    row = FileNumbers("hailo", megabytes=13.0, check="only its structure was checked")
     made = report(row, MISSING)
-    assert made.checked == [("hailo", "13.0 MB, checked structurally")]
+    assert made.checked == [("hailo", "13.0 MB, only its structure was checked")]
     assert [name for name, _ in made.not_run] == ["<coral>"]
     first, second = str(made).split("Written for a device:")
     assert "hailo" not in first
     assert second.split("Did not run:")[0].strip() == (
-        "hailo: 13.0 MB, checked structurally"
+        "hailo: 13.0 MB, only its structure was checked"
     )
     assert "\n- hailo: 13.0 MB" in made.markdown()
     assert made.html().index("Written for a device") < made.html().index("Did not run")

@@ -140,7 +140,7 @@ def test_shards_and_their_merge_are_what_one_detect_finds(
     # Another score is another run, and nothing is overwritten unasked.
     shard = ["--shard", "1/3", "--score-threshold", 0.5]
     said = command("predict", archive, images, *flags, *shard, status=1)
-    assert "begun with another 'score_threshold'" in said
+    assert "begun with other settings ('score_threshold'): 0.4 then, 0.5 now" in said
     assert "already exists" in command("merge", parts, f"{out}.json", status=1)
 
 
@@ -262,7 +262,7 @@ def test_what_cannot_be_read_is_tried_again_and_told(tmp_path):
         (["--parts=parts", "--shard", "two"], "I from 1 to N"),
         (["--parts=parts", "--json", "a.json"], "cannot be used with --parts"),
         (["--parts=parts", "--overwrite"], "--overwrite cannot be used with --p"),
-        (["images/notes.txt", "--parts=parts"], "does not end as an image"),
+        (["images/notes.txt", "--parts=parts"], "does not end like an image"),
         (["nowhere", "--parts=parts"], "There is no image or folder 'nowhere'"),
         (["images/deep/er", "--parts=parts"], "would both be"),
     ],
@@ -327,7 +327,7 @@ def test_a_merge_never_replaces_what_it_reads(tmp_path, monkeypatch, command):
         parts / "SETTINGS.json",  # the same file, on some disks
     ):
         said = command("merge", parts, out, "--overwrite", status=1)
-        assert "is a file of the folder of parts itself" in said
+        assert "is one of the files in the folder of parts" in said
         assert own_files(parts) == before
     for out in (parts / "found.json", parts / "found.json"):
         command("merge", parts, out, "--overwrite")
@@ -338,7 +338,7 @@ def test_a_merge_at_an_address_never_replaces_what_it_reads(memory, tmp_path):
     run(tmp_path, ["a.png"])
     put_folder(tmp_path, "memory://parts")
     before = memory_files()
-    with pytest.raises(ValueError, match="a file of the folder of parts itself"):
+    with pytest.raises(ValueError, match="one of the files in the folder of parts"):
         merge_parts("memory://parts/", "memory://parts//settings.json", overwrite=True)
     assert memory_files() == before
 

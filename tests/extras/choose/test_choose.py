@@ -199,7 +199,7 @@ def test_the_better_third_is_trained_on_and_the_best_file_is_handed_over(
     }
     page = (tmp_path / "out" / "choose.html").read_text()
     assert "<svg" in page and "AP over milliseconds" in page
-    assert "after 6 steps" in page and "validation split, which chose" in page
+    assert "after 6 steps" in page and "validation split, by which" in page
     assert "AP 0.067" in capsys.readouterr().out
 
 
@@ -219,7 +219,7 @@ def test_what_is_over_a_limit_is_not_trained_and_larger_sizes_not_even_written(
     assert (MODELS[1], 128, "float32") not in world.exported
     reasons = {(x.model, x.image_size[0]): x.reason for x in found.measured}
     assert reasons[MODELS[1], 96] == "slower than 20 ms"
-    assert reasons[MODELS[1], 128] == "left out: so is 96x96"
+    assert reasons[MODELS[1], 128] == "left out, because 96x96 is over a limit already"
     assert str(found.best) == "efficientdet-lite0 at 128x128 as litert"
 
 
@@ -301,7 +301,8 @@ def test_models_without_a_backbone_do_not_compete_with_those_that_have_one(
     assert f"Left out: {MODELS[1]} (no ImageNet backbone" in capsys.readouterr().out
     # Another one is installed meanwhile: the search would mix both starts.
     world.pretrained = dict.fromkeys(MODELS, "backbone")
-    with pytest.raises(RuntimeError, match=f"{MODELS[1]} would start from an ImageNet"):
+    said = f"{MODELS[1]} would now start from an ImageNet"
+    with pytest.raises(RuntimeError, match=said):
         choose(shapes, tmp_path / "out", resume=True, **fields(weights="auto"))
     world.pretrained = {}
     found = choose(shapes, tmp_path / "other", **fields(weights="auto"))
@@ -332,7 +333,7 @@ def test_a_time_that_is_over_the_limit_in_the_end_is_told(
     options = fields(precisions=["float32"], models=MODELS[:1], sizes=(128,))
     found = choose(shapes, tmp_path / "out", max_ms=16, **options)
     assert found.best.median_ms == pytest.approx(17.6)
-    said = "and is now slower than 16 ms: times of this machine differ by that."
+    said = "and is now slower than 16 ms: times on this machine vary by that much."
     table, _, lines = str(found).partition("model and size")
     assert said in lines and "slower than 16 ms" in table
     assert said in (tmp_path / "out" / "choose.html").read_text()
@@ -393,7 +394,9 @@ def test_only_the_same_search_continues(shapes, world, tmp_path):
     for damaged in (written[:99], "[1]", "{}"):
         (out / "choose.json").write_text(damaged)
         for how in ("resume", "overwrite"):
-            with pytest.raises(RuntimeError, match=r"choose\.json' is not.*Move it"):
+            with pytest.raises(
+                RuntimeError, match=r"choose\.json' was not written.*Move the file"
+            ):
                 choose(shapes, out, **{how: True}, **fields())
     (out / "choose.json").write_text(written)
     del world.trained[:]
@@ -472,7 +475,7 @@ def test_a_training_that_diverges_ends_its_candidate_alone(
     )
     text, page = str(found), (tmp_path / "out" / "choose.html").read_text()
     assert said in text and said in page
-    assert "Not in the chart: 2 failures, below." in page
+    assert "The chart does not show 2 failures, listed below." in page
     assert "AP, 6 steps" in text and "failed" in text.partition("before training")[0]
     assert "failed: The loss is not finite." in capsys.readouterr().out
     # It stays left out, and nothing is trained again.
@@ -613,13 +616,13 @@ def test_a_full_disk_ends_the_search_and_is_no_fault_of_a_candidate(
         ({"sizes": (0,)}, "`sizes`"),
         ({"sizes": ()}, "`sizes`"),
         ({"precisions": ("int4",)}, "`precisions` must be one of 'float32'"),
-        ({"target": "coral", "precisions": ("int8",)}, "chooses its precision itself"),
+        ({"target": "coral", "precisions": ("int8",)}, "has a fixed precision"),
         ({"max_ms": 0}, "`max_ms`"),
         ({"eta": 1}, "`eta`"),
         ({"rungs": 0}, "`rungs`"),
-        ({"image_size": 64}, "`choose` decides on `image_size` itself, by `sizes`"),
-        ({"time_budget": "1h"}, "`choose` decides on `time_budget` itself, by `steps`"),
-        ({"batch_size": "auto"}, "`batch_size` is a number of images"),
+        ({"image_size": 64}, "`choose` sets `image_size` itself, by `sizes`"),
+        ({"time_budget": "1h"}, "`choose` sets `time_budget` itself, by `steps`"),
+        ({"batch_size": "auto"}, "`batch_size` must be a number of images"),
         ({"epoch": 5}, "Did you mean 'epochs'"),
     ],
 )
@@ -654,7 +657,7 @@ def test_a_training_too_short_for_its_rungs(shapes, world, tmp_path, capsys):
     capsys.readouterr()
     found = choose(shapes, tmp_path / "other", **fields(epochs=2))
     assert len(found.rungs) == 1 and len(world.trained) == 8 + 6
-    assert "2 epochs are too few for rungs" in capsys.readouterr().out
+    assert "2 epochs are too few for successive halving" in capsys.readouterr().out
 
 
 def test_the_validation_split_must_have_boxes(world, tmp_path):

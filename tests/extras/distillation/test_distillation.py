@@ -135,7 +135,7 @@ def test_a_teacher_of_another_size_sees_the_student_s_images():
 def test_what_cannot_be_compared_is_refused(fields):
     student = tiny_model()
     (name,) = fields
-    with pytest.raises(ValueError, match=f"make the student with {name}="):
+    with pytest.raises(ValueError, match=f"build the student with {name}="):
         distill(other_than(student, **fields), student, dataset())
 
 

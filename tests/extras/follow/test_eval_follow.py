@@ -135,7 +135,9 @@ def test_it_ends_when_nothing_new_comes_and_goes_on_where_it_was(
     flags = ["--timeout", "0.3s", "--out", str(out), "--split", "valid"]
     shutil.copy(archives / "1.keras", run.archive / "last.keras")
     assert follow(run, data, *flags) == 0
-    assert "Nothing new came for 0.3s. 1 checkpoint" in capsys.readouterr().out
+    assert (
+        "No new checkpoint appeared for 0.3s. 1 checkpoint" in capsys.readouterr().out
+    )
     shutil.copy(archives / "2.keras", run.archive / "last.keras")
     assert follow(run, data, *flags) == 0
     assert [row["epoch"] for row in rows(out)] == [1, 2]
@@ -145,7 +147,7 @@ def test_it_ends_when_nothing_new_comes_and_goes_on_where_it_was(
     # Numbers of another run or of other images are no part of this curve.
     shutil.copytree(run.path, tmp_path / "another")
     assert cli.main(["eval", "another", str(data), "--follow", *flags]) == 1
-    assert "has numbers of '" in capsys.readouterr().err
+    assert "already has results of '" in capsys.readouterr().err
     assert follow(run, data, *flags[:-1], "train") == 1
     assert "on 'valid'. Received: " in capsys.readouterr().err
 

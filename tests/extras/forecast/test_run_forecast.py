@@ -195,7 +195,7 @@ def test_a_forecast_that_goes_on_has_the_time_that_is_left(
     with pytest.raises(KeyboardInterrupt):
         forecast(shapes, out, time_budget="1h", **tiny_run())
     for other in (None, "2h"):
-        with pytest.raises(RuntimeError, match=f"time_budget. Received: {other}, befo"):
+        with pytest.raises(RuntimeError, match=f"budget`. Received: {other}, before"):
             forecast(shapes, out, time_budget=other, resume=True, **tiny_run())
     forecast(shapes, out, time_budget="1h", resume=True, **tiny_run())
     assert [call["time_budget"] for call in trained] == ["900s"] * 4
@@ -222,7 +222,7 @@ def test_fewer_than_40_images_are_refused(shapes, trained, tmp_path):
 @pytest.mark.parametrize(
     ("fields", "message"),
     [
-        ({"percents": (50,)}, "two or more whole percentages"),
+        ({"percents": (50,)}, "two or more different whole percentages"),
         ({"percents": (0, 50)}, "from 1 to 100"),
         ({"time_budget": "soon"}, "a duration such as '90s'"),
         ({"time_budget": "1h", "steps": 5}, "The length of a training is given"),
@@ -253,8 +253,8 @@ def made(values, num_objects=(400, 400)):
 
 def test_the_text_says_what_is_worth_it():
     rising, flat = str(made([0.30, 0.42, 0.52])), str(made([0.70, 0.70, 0.70]))
-    assert "label that first" in rising and "800 objects of 'test'" in rising
-    assert "look at the labels" in flat and "look at the labels" not in rising
+    assert "label images of it first" in rising and "800 objects of 'test'" in rising
+    assert "check the labels" in flat and "check the labels" not in rising
     lines = rising.splitlines()
     assert lines[1].split()[:3] == ["12", "%", "24"] and "(" not in lines[3]
     assert lines[4].startswith("all ") and "to" in lines[4]

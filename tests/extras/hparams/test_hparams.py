@@ -197,7 +197,7 @@ def test_another_optimization_is_named_and_stops_a_run(method, reason, options):
 
 def test_options_of_quantize_that_have_no_field_stop_a_run():
     given = {"model_optimizations": {"quantize": {"quantize_config": "x"}}}
-    with pytest.raises(ValueError, match="quantize_config.*by --set"):
+    with pytest.raises(ValueError, match="quantize_config.*with --set"):
         run_of(None, given, {})
     assert run_of(None, given, {}, ignore_unknown=True).quantize_aware is True
 
@@ -214,7 +214,7 @@ MAPPINGS = ("model_optimizations", "backbone_config", "fpn_config", "label_map")
 
 @pytest.mark.parametrize("name", sorted({*known_names()} - {*MAPPINGS}))
 def test_an_empty_mapping_is_never_dropped_in_silence(name):
-    with pytest.raises(ValueError, match=f"`{name}` takes a value, not a mapping"):
+    with pytest.raises(ValueError, match=f"`{name}` must be a value, not a mapping"):
         run_of(None, {name: {}}, {})
 
 

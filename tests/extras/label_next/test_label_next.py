@@ -102,7 +102,7 @@ def test_what_is_labelled_is_left_out_and_what_looks_like_it_comes_last(
         labelled=pool / "data",
         verbose=False,
     )
-    assert "2 images are labelled, and left out." in capsys.readouterr().out
+    assert "images are labelled already, and left out." in capsys.readouterr().out
     ranked = " ".join(row["image"] for row in rows(tmp_path / "again"))
     assert "first" not in ranked and "nothing" not in ranked
 
@@ -135,7 +135,7 @@ def test_bad_input_is_told_before_any_work(predictor, pool, tmp_path, monkeypatc
     monkeypatch.setattr(module, "_look_at", lambda *_: pytest.fail("it began to work"))
     (tmp_path / "there").mkdir()
     (tmp_path / "empty").mkdir()
-    with pytest.raises(FileExistsError, match="is there already"):
+    with pytest.raises(FileExistsError, match="already exists"):
         label_next(predictor, pool, tmp_path / "there", "coco")
     with pytest.raises(FileNotFoundError, match="no folder of images"):
         label_next(predictor, tmp_path / "nowhere", tmp_path / "next", "coco")
@@ -163,7 +163,7 @@ def test_the_command_takes_a_model_file(predictor, pool, tmp_path, capsys):
     ]
     assert cli.main([*line, "--count", "0"]) == 0
     assert len(json.loads((out / "tasks.json").read_text())) == 10
-    assert "What is labelled is not known" in capsys.readouterr().out
+    assert "It is not known which images are labelled" in capsys.readouterr().out
     assert np.array([float(row["novelty"]) for row in rows(out)]).min() == 1.0
     assert cli.main(line) == 1
-    assert "is there already" in capsys.readouterr().err
+    assert "already exists" in capsys.readouterr().err

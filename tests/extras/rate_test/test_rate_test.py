@@ -88,7 +88,7 @@ def test_a_loss_that_grows_ends_the_test(model, dataset, monkeypatch):
 @pytest.mark.parametrize(
     ("fields", "message"),
     [
-        ({"lowest": 0.0}, "must rise from above 0"),
+        ({"lowest": 0.0}, "must be above 0, and `highest` above"),
         ({"lowest": 2.0}, "lowest=2.0, highest=1.0"),
         ({"num_steps": 5}, "`num_steps` must be a whole number of at least 10"),
     ],

@@ -60,7 +60,7 @@ def test_splits_may_be_called_as_those_of_coco(shapes, tmp_path, flags, count, c
 def test_a_training_that_is_too_short_fails_at_the_last_stage(shapes, capsys):
     assert selftest(shapes, "--steps", 2, "--num-images", 2) == 1
     said = capsys.readouterr().out
-    assert "Learning 2 images by heart" in said and "FAILED  overfitting" in said
+    assert "Memorizing 2 images" in said and "FAILED  overfitting" in said
 
 
 def test_the_model_of_a_run_is_tested_and_looked_into(shapes, tmp_path, capsys):
@@ -76,7 +76,7 @@ def test_the_model_of_a_run_is_tested_and_looked_into(shapes, tmp_path, capsys):
 @pytest.mark.parametrize(
     ("flags", "message"),
     [
-        (["cats.keras", "--model", "efficientdet-d0"], "--model is for a model that"),
+        (["cats.keras", "--model", "efficientdet-d0"], "--model describes a new model"),
         (["--split", "test"], "['train', 'valid']"),
         (["--set", "epoch=3"], "Did you mean 'epochs'"),
         (["nowhere.keras"], "nowhere.keras"),

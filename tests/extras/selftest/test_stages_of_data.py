@@ -92,7 +92,7 @@ def test_a_box_without_area_fails_in_scoring_and_nowhere_else():
 def test_a_label_without_a_class_fails_in_scoring():
     report, _ = follow(changed(sound(), 0, labels=[0, 2]))
     assert failed(report)[0] == "scoring"
-    assert "count from 0 to 1" in report.stage("scoring").lost[0].cure
+    assert "must be from 0 to 1" in report.stage("scoring").lost[0].cure
 
 
 def test_nothing_to_find_ends_the_test():
@@ -157,7 +157,7 @@ def test_small_boxes_side_by_side_fail_in_matching():
     first = failed(report)[0]
     assert first.startswith("matching")
     stage = report.stage(first)
-    assert "another has" in stage.lost[0].reason and stage.lost[0].count == 1
+    assert "another box has" in stage.lost[0].reason and stage.lost[0].count == 1
     assert "inspect DATA --anchors" in stage.cure
     assert " ".join(str(stage).split()).count(stage.cure) == 1
     assert report.stage(first.replace("matching", "encoding")).passed  # what is left

@@ -191,7 +191,7 @@ def test_the_card_says_what_was_measured():
         numbers={"split": "test", "AP": 0.25, "APs": -1, "AP/cat": 0.5},
     )
     front = yaml.safe_load(card.split("---")[1])
-    assert "license" not in front and "named no licence" in card
+    assert "license" not in front and "gave no licence" in card
     (result,) = front["model-index"][0]["results"]
     assert [(m["type"], m["value"]) for m in result["metrics"]] == [("AP", 0.25)]
     assert result["dataset"]["split"] == "test" and GENERATED in card

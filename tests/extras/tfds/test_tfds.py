@@ -46,7 +46,7 @@ def test_splits_and_places(golden_path, tmp_path):
     with pytest.raises(ValueError, match=r"\['train', 'validation'\].*split=None"):
         from_tfds(folder)
     shutil.copytree(folder, tmp_path / "shapes" / "2.0.0")
-    with pytest.raises(ValueError, match="one TFDS dataset in the folder"):
+    with pytest.raises(ValueError, match="must contain only one TFDS dataset"):
         from_tfds(tmp_path, "train")
     with pytest.raises(FileNotFoundError, match="download_and_prepare"):
         from_tfds(tmp_path / "none")
