@@ -807,8 +807,9 @@ def test_a_list_to_test_on_of_which_nothing_is_there_is_left_out(tmp_path):
     assert "'test' of 'pets.yaml' is left out: the images that" in said
     assert "names were not found" in said
     # One image after many that are gone is a split, and the others are named.
-    put(tmp_path, "test.txt", text="images/gone.jpg\n" * 7 + "images/b.jpg\n")
-    with pytest.raises(FileNotFoundError, match="7 missing images: images/gone.jpg"):
+    gone = "".join(f"images/gone{number}.jpg\n" for number in range(7))
+    put(tmp_path, "test.txt", text=f"{gone}{gone}images/b.jpg\n")
+    with pytest.raises(FileNotFoundError, match="7 missing images: images/gone0.jpg"):
         load_splits(tmp_path)
     # So it is where an image has the name of one of the list, in another folder.
     put(tmp_path, "test.txt", text="test/x.jpg\ntest/y.jpg\n")

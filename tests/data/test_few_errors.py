@@ -1,10 +1,11 @@
 """`on_error="auto"`: errors of a few images or boxes are left out, more are refused."""
 
+import json
 import warnings
 
 import numpy as np
 import pytest
-from support.cloned_files import put
+from support.cloned_files import CSV, coco, put, voc
 
 from effdet_keras import RunConfiguration, data
 from effdet_keras.data import load, load_splits
@@ -147,14 +148,16 @@ def test_warnings_alone_are_not_called_few():
     assert "few" not in str(told[0].message)
 
 
-def test_a_tfrecord_file_that_ends_early_is_refused(tmp_path):
+# The head of a record has 12 bytes, and its tail 4.
+@pytest.mark.parametrize("num_bytes", [-20, 1, 8, 11])
+def test_a_tfrecord_file_that_ends_early_is_refused(tmp_path, num_bytes):
     """Nobody knows how many images were in what is lost."""
     images = [np.zeros((16, 16, 3), np.uint8)] * 60
     dataset = data.from_arrays(images, [[[2, 2, 9, 9]]] * 60, [[0]] * 60, ["cat"])
     data.write_tfrecord(dataset, tmp_path / "out", num_shards=1)
     (file,) = (tmp_path / "out").glob("*.tfrecord*")
-    file.write_bytes(file.read_bytes()[:-20])
-    with pytest.raises(ValueError, match="unreadable annotation"):
+    file.write_bytes(file.read_bytes()[:num_bytes])
+    with pytest.raises(ValueError, match="unreadable annotation.*the file is cut off"):
         load(tmp_path / "out")
 
 
@@ -170,3 +173,152 @@ def test_a_copy_in_another_format_is_whole_or_not_written(yolo, tmp_path):
     with pytest.raises(FileNotFoundError, match="1 missing image"):
         data.convert(yolo, out, "coco")
     assert not out.exists()
+
+
+# --- What is lost is counted as images and boxes, not as messages.
+
+
+@pytest.mark.parametrize("on_error", ["auto", "raise"])
+def test_links_to_nowhere_are_missing_images(yolo, on_error):
+    """As git-annex and DVC leave them: they vanished without a word."""
+    remove_images(yolo, 30)
+    for number in range(30):
+        (yolo / f"obj_train_data/{number}.png").symlink_to("/nowhere/x.png")
+    with pytest.raises(FileNotFoundError, match="30 missing images"):
+        load(yolo, on_error=on_error)
+    assert len(read(yolo, on_error="skip")[0]) == NUM_IMAGES - 30
+
+
+def write_coco(folder, num_images=40, boxes_of=lambda number: 2):
+    """COCO json of some images, whose annotations a test may change."""
+    put(folder, *(f"{number}.png" for number in range(num_images)))
+    box = {"category_id": 1, "bbox": [1, 2, 12, 13]}
+    numbers = [n for n in range(num_images) for _ in range(boxes_of(n))]
+    content = {
+        "images": [
+            {"id": n, "file_name": f"{n}.png", "width": 40, "height": 20}
+            for n in range(num_images)
+        ],
+        "annotations": [{"id": i, "image_id": n, **box} for i, n in enumerate(numbers)],
+        "categories": [{"id": 1, "name": "cat"}],
+    }
+    return folder, content
+
+
+def save(folder, content, name="train.json"):
+    (folder / name).write_text(json.dumps(content))
+    return folder
+
+
+def test_annotations_that_are_no_objects_are_boxes(tmp_path):
+    folder, content = write_coco(tmp_path, 100, lambda number: number < 10)
+    content["annotations"][:5] = [5] * 5  # half of all boxes
+    with pytest.raises(ValueError, match="5 bad boxes"):
+        load(save(folder, content))
+    folder, content = write_coco(tmp_path)
+    content["annotations"][:3] = [5] * 3  # of 80
+    dataset, told = read(save(folder, content))
+    assert num_boxes(dataset) == 77 and "3 bad boxes" in told
+
+
+def test_the_boxes_of_a_missing_image_are_lost_too(tmp_path):
+    folder, content = write_coco(tmp_path, boxes_of=lambda n: 101 if n == 0 else 1)
+    (folder / "0.png").unlink()
+    with pytest.raises(FileNotFoundError, match="1 missing image"):
+        load(save(folder, content))
+
+
+def test_images_with_the_same_id_are_never_few(tmp_path):
+    """The boxes of both would be trained on in one image."""
+    folder, content = write_coco(tmp_path)
+    content["images"][1]["id"] = 0
+    with pytest.raises(ValueError, match="1 duplicate id"):
+        load(save(folder, content))
+
+
+def test_other_errors_count_in_all_boxes(tmp_path):
+    """1 of 100 boxes is 1 %, whatever is wrong with two others."""
+    folder, content = write_coco(tmp_path, 50)
+    content["annotations"][0]["category_id"] = 9
+    for number in (1, 2):
+        content["annotations"][number]["bbox"] = "x"
+    assert num_boxes(read(save(folder, content))[0]) == 97
+
+
+def test_a_csv_row_that_is_all_of_an_image_loses_the_image(tmp_path):
+    put(tmp_path, *(f"{number}.png" for number in range(20)))
+    rows = [f"{n}.png,40,20,cat,1,2,13,15" for n in range(15) for _ in range(13)]
+    rows += [f"{n}.png,40,20,cat,1,2,x,15" for n in range(15, 20)]  # 5 of 200
+    (tmp_path / "train.csv").write_text("\n".join([CSV.strip(), *rows]))
+    with pytest.raises(ValueError, match="5 bad boxes"):
+        load(tmp_path)
+    assert len(read(tmp_path, on_error="skip")[0]) == 15
+
+
+def test_a_hugging_face_row_may_lose_many_boxes(tmp_path):
+    put(tmp_path, *(f"{number}.png" for number in range(50)))
+    objects = [{"bbox": [[1, 2, 12, 13]], "category": ["cat"]}] * 48
+    objects += [{"bbox": [[1, 2, 12, 13]] * 100, "category": ["cat"] * 99}] * 2
+    rows = [
+        json.dumps({"file_name": f"{number}.png", "objects": own})
+        for number, own in enumerate(objects)
+    ]
+    (tmp_path / "metadata.jsonl").write_text("\n".join(rows))
+    with pytest.raises(ValueError, match="2 bad boxes"):
+        load(tmp_path)
+
+
+def test_a_damaged_json_of_a_split_is_named(tmp_path):
+    """It left the split out without a word, and `train` was divided."""
+    for split in ("train", "val"):
+        put(tmp_path, f"{split}/{split}.png")
+        text = coco(f"{split}.png")
+        put(tmp_path, f"annotations/{split}.json", text=text)
+    assert list(load_splits(tmp_path)) == ["train", "val"]
+    for damaged in (text[: len(text) // 2], "", "version https://git-lfs.github.com\n"):
+        put(tmp_path, "annotations/val.json", text=damaged)
+        with pytest.warns(UserWarning, match="val.json' is not read.*split is left"):
+            assert list(load_splits(tmp_path)) == ["train"]
+
+
+def test_a_split_without_objects_may_have_a_few_errors(tmp_path):
+    lists = {"train": range(40), "val": range(40, 80)}
+    names = {s: [str(n) for n in numbers] for s, numbers in lists.items()}
+    voc(tmp_path, *names["train"], *names["val"], lists=names)
+    for name in names["val"]:
+        empty = f"<annotation><filename>{name}.jpg</filename></annotation>"
+        put(tmp_path, f"Annotations/{name}.xml", text=empty)
+    put(tmp_path, "Annotations/40.xml", text="<annotation>")
+    with pytest.warns(UserWarning, match="1 unreadable annotation") as told:
+        splits = load_splits(tmp_path)
+    assert {name: len(d) for name, d in splits.items()} == {"train": 40, "val": 39}
+    assert sum("unreadable" in str(warning.message) for warning in told) == 1
+    put(tmp_path, "Annotations/41.xml", "Annotations/42.xml", text="<annotation>")
+    with pytest.raises(ValueError, match="3 unreadable annotations"):
+        load_splits(tmp_path)
+
+
+def test_labelme_files_without_a_list_of_shapes_are_unreadable(tmp_path):
+    put(tmp_path, *(f"{number}.png" for number in range(5)))
+    shape = {"label": "cat", "points": [[5, 2], [25, 12]], "shape_type": "rectangle"}
+    for number in range(5):
+        shapes = [shape] if number else {"a": 1}
+        content = {"shapes": shapes, "imagePath": f"{number}.png"}
+        put(tmp_path, f"{number}.json", text=json.dumps(content))
+    with pytest.raises(ValueError, match="1 unreadable annotation: 0.json: a list `sh"):
+        load(tmp_path)
+
+
+def test_a_txt_file_that_is_a_pointer_of_git_lfs_says_so(yolo):
+    put(yolo, "obj_train_data/0.txt", text="version https://git-lfs.github.com/spec/v1")
+    with pytest.raises(ValueError, match="git lfs pull"):
+        load(yolo, on_error="raise")
+
+
+def test_too_many_brackets_are_no_valid_json(tmp_path):
+    """Python's RecursionError named no file."""
+    (tmp_path / "a.json").write_text("[" * 100_000)
+    with pytest.raises(ValueError, match="a.json"):
+        data.from_coco(tmp_path / "a.json")
+    with pytest.raises(ValueError, match="a.json"):
+        load(tmp_path)

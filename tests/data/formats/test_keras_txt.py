@@ -35,10 +35,18 @@ def test_lines_and_splits(tmp_path, capsys):
         ]
 
 
-@pytest.mark.parametrize("bad", ["1,2,3,4", "1,2,x,4,0", "1,2,3,4,2", "1,2,3,4,0.5"])
-def test_bad_boxes_are_named(tmp_path, bad):
+@pytest.mark.parametrize(
+    "bad, kind",
+    [
+        ("1,2,3,4", "bad box"),
+        ("1,2,x,4,0", "bad box"),
+        ("1,2,3,4,2", "unknown class"),
+        ("1,2,3,4,0.5", "bad box"),
+    ],
+)
+def test_bad_boxes_are_named(tmp_path, bad, kind):
     write(tmp_path, f"a.png 5,2,25,12,1 {bad}\n")
-    with pytest.raises(ValueError, match=rf"1 bad box: a\.png: line 1: .*'{bad}'"):
+    with pytest.raises(ValueError, match=rf"1 {kind}: a\.png: line 1: .*'{bad}'"):
         from_keras_txt(tmp_path)
 
 
