@@ -127,7 +127,8 @@ def warn_of_predictions(found: Source) -> None:
     """
     if is_remote(found.root):
         return
-    above = len(found.root.absolute().parent.parts)
+    root = found.root.parent if found.root.is_file() else found.root
+    above = len(root.absolute().parent.parts)
     parts = found.path.absolute().parts[above:]
     name = next((part for part in parts if _PREDICTIONS.fullmatch(part)), None)
     if name is not None:

@@ -1,5 +1,6 @@
 """`eval` and others take images that a run did not train on, or say so."""
 
+import dataclasses
 import json
 import shutil
 
@@ -8,7 +9,7 @@ from support.tiny_run import tiny_run
 
 import effdet_keras as ek
 from effdet_keras import cli
-from effdet_keras.cli.evaluation_images import evaluation_images
+from effdet_keras.cli.evaluation_images import evaluation_images, read_as_trained
 from effdet_keras.cli.files import DatasetSource
 from effdet_keras.data import write_shapes
 from effdet_keras.runs.components import choose_splits
@@ -182,7 +183,7 @@ def test_options_of_the_reader_are_those_of_the_training(
     source = DatasetSource(
         "DATA", str(data), reader_options={"class_attribute": "kind"}
     )
-    with pytest.raises(ValueError, match="not those of COCO"):
+    with pytest.raises(ValueError, match="reader of COCO json does not take"):
         evaluation_images(source, [run])
 
 
@@ -201,3 +202,15 @@ def test_a_run_is_evaluated_on_what_it_held_out(undivided, tmp_path, capsys):
     assert said.count("8 of these 10 images were trained on") == 2
     assert "images were trained on" in (out / "report.html").read_text()
     assert "trained on" in json.loads((out / "numbers.json").read_text())["caution"]
+
+
+def test_images_are_read_as_the_run_read_them(undivided, tmp_path, capsys):
+    """Calibration images of `benchmark` and `export` were read by the default."""
+    begun(tmp_path / "run", undivided, on_error="skip")
+    source = DatasetSource("--calibration", str(undivided))
+    models = ["efficientdet-d0", str(tmp_path / "run/archive/best.keras")]
+    assert read_as_trained(source, models).on_error == "skip"
+    assert "on_error='skip'" in capsys.readouterr().out
+    strict = dataclasses.replace(source, on_error="raise")
+    assert read_as_trained(strict, models) == strict  # a flag of the command
+    assert read_as_trained(source, models[:1]) == source

@@ -773,8 +773,8 @@ def read_records(path):
         num_rest = tf.io.gfile.stat(os.fspath(path)).length - (offset - _HEAD)
         if num_rest:
             raise InvalidValueError(
-                f"the file is cut off: its last {count_of(num_rest, 'byte')} are the beginning "
-                "of a record. Copy or write it again"
+                f"the file is cut off: its last {count_of(num_rest, 'byte')} are the "
+                "beginning of a record. Copy or write it again"
             )
     except tf.errors.DataLossError as error:
         if is_lfs_pointer(path):
