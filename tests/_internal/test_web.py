@@ -17,7 +17,7 @@ BAD = {
     "no content": (204, {}, b"", "status 204"),
     "a packed file": (200, {"Content-Encoding": "gzip"}, BODY, "encoding 'gzip'"),
     "a cut body": (200, LENGTH, BODY[:500], "500 of 1000 bytes"),
-    "a page": (200, {}, b"<!-- portal -->" + b"<html>".ljust(985), "a page"),
+    "a page": (200, {}, b"<!-- portal -->" + b"<html>".ljust(985), "a (web )?page"),
 }
 
 

@@ -64,7 +64,7 @@ def test_what_a_time_budget_freezes_stays(begun, tmp_path):
 
 def test_what_matters_must_not_change(begun):
     folder = begun({"data": "cells"}, (None, HPARAMS), chosen={})
-    with pytest.raises(ValueError, match=r"seed=3, but it began with 0\. These may"):
+    with pytest.raises(ValueError, match=r"seed=3, but it began with 0\. Only these"):
         again(folder, {"seed": 3})
     with pytest.raises(ValueError, match=r"learning_rate=.*, but it began with 0"):
         again(folder, {"data": "cells"}, None, HPARAMS.replace("4", "5"))
