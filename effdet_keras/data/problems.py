@@ -80,6 +80,9 @@ KINDS = {
     "images without a box left": Kind(
         Severity.WARNING, "read as images without objects", True
     ),
+    "images of another size": Kind(
+        Severity.WARNING, "images skipped in training", True
+    ),
     "images without a row": Kind(
         Severity.WARNING, "read as images without objects", True
     ),

@@ -781,3 +781,53 @@ def test_images_beside_xml_files_are_no_yolo_dataset(tmp_path, capsys):
     voc(tmp_path, "a", images="Images", annotations="Labels")
     assert loaded(tmp_path)[0] == {"train": ["a.jpg"]}
     assert "YOLO" not in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("folder", ["annotation1", "train-annotations-new"])
+def test_a_folder_of_xml_files_alone_gets_the_images_beside_it(tmp_path, folder):
+    """The error named the folder, which then lacked its 2,822 images."""
+    voc(tmp_path, "a", "b", images="trainingmask", annotations=folder)
+    put(tmp_path / "raw", "c.jpg")
+    put(tmp_path / "masks", "a.jpg")  # no images of that name are taken from masks
+    names, told = loaded(tmp_path / folder)
+    assert names == {"train": ["a.jpg", "b.jpg"]}
+    assert "trainingmask', beside that folder" in told
+    put(tmp_path / "small", "a.jpg")  # now there are two
+    with pytest.raises(FileNotFoundError, match="2 missing images"):
+        load_splits(tmp_path / folder)
+
+
+def test_another_yaml_file_that_names_the_class_is_named(tmp_path):
+    for split in ("train", "val"):
+        put(tmp_path, f"data/{split}/images/{split}.jpg")
+        rows = ROW + ROW.replace("0 ", "1 ", 1)
+        put(tmp_path, f"data/{split}/labels/{split}.txt", text=rows)
+    text = "path: data\ntrain: train/images\nval: val/images\nnames: {}\n"
+    put(tmp_path, "dog.yaml", text=text.format("[dog]"))
+    put(tmp_path, "dog_posture.yaml", text=text.format("[standing, sitting]"))
+    message = "dog_posture.yaml' has more names: if these are the right ones, pass that"
+    with pytest.raises(ValueError, match=message):
+        load_splits(tmp_path)
+    assert load(tmp_path / "dog_posture.yaml", "val").class_names[1] == "sitting"
+
+
+def test_archives_that_are_pointers_of_git_lfs_cannot_be_unpacked(tmp_path):
+    put(tmp_path, "annotations.json", text=coco("a.jpg", "b.jpg"))
+    put(tmp_path, "images/c.jpg")
+    put(tmp_path, "data/images.zip", text="version https://git-lfs.github.com/spec/v1")
+    with pytest.raises(
+        FileNotFoundError, match="images.zip', which is a pointer of Gi"
+    ):
+        load_splits(tmp_path)
+
+
+def test_images_of_another_size_than_annotated_are_named(tmp_path):
+    """255 of 329 images had been renamed: their boxes were those of other images."""
+    voc(tmp_path, *"abcd")
+    size = "<size><width>{}</width><height>{}</height></size></annotation>"
+    for name, sides in zip("abcd", ((40, 20), (20, 40), (64, 64), (64, 20))):
+        text = VOC.format(f"{name}.jpg").replace("</annotation>", size.format(*sides))
+        put(tmp_path, f"Annotations/{name}.xml", text=text)
+    told = loaded(tmp_path)[1]
+    assert "2 of 4 images that were opened have another size than their" in told
+    assert "c.jpg': 40 x 20 pixels, not 64 x 64" in told

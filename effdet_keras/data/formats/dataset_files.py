@@ -17,6 +17,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from effdet_keras._internal.whole_files import is_remote
+from effdet_keras.images import LFS_CURE, is_lfs_pointer
 
 # Folders of programs beside data: environments, caches, logs, models and their results.
 # A dataset is looked for in them last, if there is none elsewhere.
@@ -192,6 +193,9 @@ def describe_archives(folder: Any, missing: Sequence[str] = ()) -> str:
     found = [file for file in found if not wanted or _may_have(file, wanted)]
     if not found:
         return ""
+    pointers = list(filter(is_lfs_pointer, found))
+    if pointers:
+        return f"The images may be in {str(pointers[0])!r}, which {LFS_CURE}"
     names = ", ".join(repr(str(file)) for file in found[:3])
     names += ", ..." if len(found) > 3 else ""
     return f"The images may be in {names}: unpack {'it' if len(found) == 1 else 'them'}"

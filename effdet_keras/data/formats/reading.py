@@ -6,6 +6,7 @@ All readers of formats share these functions.
 from __future__ import annotations
 
 import collections
+import contextlib
 import dataclasses
 import functools
 import itertools
@@ -244,6 +245,7 @@ def _records(found, labels, problems, source, image_dir):
     sizes = for_each(lambda _, image: _size_of(image, problems), paths, found)
     _find_missing(found, sizes, problems, source, image_dir)
     _find_pointers(found, sizes, problems)
+    _find_other_sizes(found, sizes, problems)
     _tell_of_emptied(found, labels, sizes, problems)
     is_lost = [size is None or size is _MISSING for size in sizes]
     problems.add_lost(boxes=sum(map(len, itertools.compress(labels, is_lost))))
@@ -306,6 +308,38 @@ def _find_pointers(found, sizes, problems):
         for i in filter(is_pointer, range(len(found))):
             problems.add("corrupt image", found[i].image, LFS_CURE)
             sizes[i] = None
+
+
+def _find_other_sizes(found, sizes, problems):
+    """Warns if images of a sample have another size than their annotations say.
+
+    Images may have been scaled or renamed after they were annotated.
+    """
+    step, sample = len(found) // _LOOKED_AT + 1, []
+    for image, size in itertools.islice(zip(found, sizes), 0, None, step):
+        is_declared = image.image_size is not None and isinstance(size, tuple)
+        is_local = isinstance(image.image, os.PathLike) and not is_remote(image.image)
+        if is_declared and is_local:
+            with contextlib.suppress(
+                ValueError, OSError
+            ):  # training skips damaged ones
+                sample.append((image, read_image_size(image.image)))
+    # A rotated image may be annotated as it is stored, or as it is shown.
+    others = [
+        (image, size)
+        for image, size in sample
+        if sorted(size) != sorted(image.image_size)
+    ]
+    if others:
+        image, (height, width) = others[0]
+        declared_height, declared_width = image.image_size
+        detail = (
+            f"{len(others)} of {count_of(len(sample), 'image')} that were opened have "
+            f"another size than their annotations say, such as {str(image.image)!r}: "
+            f"{width} x {height} pixels, not {declared_width} x {declared_height}. "
+            "Were they scaled or renamed? `effdet-keras inspect` finds all"
+        )
+        problems.add("images of another size", others[0][0].image, detail)
 
 
 _MISSING = "missing"  # stands for the size of an image that does not exist

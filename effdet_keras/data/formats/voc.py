@@ -39,7 +39,7 @@ from effdet_keras.data.formats.dataset_files import (
     visible_folders,
 )
 from effdet_keras.data.formats.datumaro import is_labelme_xml
-from effdet_keras.data.formats.image_paths import ANNOTATION_FOLDERS
+from effdet_keras.data.formats.image_paths import may_have_images
 from effdet_keras.data.formats.label_map import ClassNames
 from effdet_keras.data.problems import Problems
 from effdet_keras.errors import InvalidValueError, require
@@ -171,23 +171,24 @@ def from_voc(
 def _images_beside(folder, keys, problems):
     """Returns the image folder beside a folder of xml files, and its images; or None.
 
-    For example, `JPEGImages01` has the images of `Annotations01`. A warning says that
-    these images are outside of the folder that was named.
+    For example, `JPEGImages01` has the images of `Annotations01`. Without a folder of
+    such a name, it is the only one that has images of the xml files. A warning says
+    that these images are outside of the folder that was named.
     """
     if is_remote(folder):
         return None
-    name = folder.name.lower()
-    kind = name.rstrip("0123456789_- ")
-    wanted = {f"{image}{name[len(kind) :]}" for image in _IMAGE_FOLDERS if image}
-    for place in visible_folders(folder.absolute().parent):
-        if kind not in ANNOTATION_FOLDERS or place.name.lower() not in wanted:
-            continue
-        images = _images(place)
-        if not keys.isdisjoint(images):
-            detail = f"its images are read from {str(place)!r}, beside that folder"
-            problems.add("moved images", folder, detail)
-            return place, images
-    return None
+    number = re.search(r"[0-9_ -]*$", folder.name)[0]
+    wanted = {f"{image}{number}" for image in _IMAGE_FOLDERS if image}
+    beside = visible_folders(folder.absolute().parent)
+    beside = [place for place in beside if may_have_images(place.name)]
+    found = {place: _images(place) for place in beside}
+    found = {p: images for p, images in found.items() if not keys.isdisjoint(images)}
+    places = [p for p in found if p.name.lower() in wanted] or list(found)
+    if len(places) != 1:
+        return None
+    detail = f"its images are read from {str(places[0])!r}, beside that folder"
+    problems.add("moved images", folder, detail)
+    return places[0], found[places[0]]
 
 
 def _image_sets(folder, stems):

@@ -234,10 +234,9 @@ def _why_unknown(names, layout, folders, label):
     )
     longer = longer_list(folders, layout, label)
     if longer is not None:
-        text += (
-            f". {str(longer)!r} has more names: if these are the right ones, copy "
-            "them to that file"
-        )
+        text += f". {str(longer)!r} has more names: if these are the right ones, "
+        is_yaml = longer.suffix.lower() in (".yaml", ".yml")
+        text += "pass that file" if is_yaml else "copy them to that file"
     return text
 
 

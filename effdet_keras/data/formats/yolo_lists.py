@@ -135,7 +135,10 @@ def notes_of_lost_lists(folder: Any, splits: Iterable[str]) -> list[tuple]:
         and is_list(file)
         and not resolves(file, [folder])
     ]
-    detail = "the list {!r} is left out: none of its first images was found"
+    detail = (
+        "the list {!r} is left out: none of its first images was found (those in "
+        "folders of other splits do not count)"
+    )
     return [("missing split", str(f), detail.format(f.name)) for f in lost]
 
 

@@ -260,6 +260,8 @@ def find_names(places: Iterable[Any], folder: Any) -> tuple[tuple[str, ...], Any
 def longer_list(folders: Iterable[Any], layout: Layout, number: float) -> Any:
     """Returns a file near folders of images that names a number's class, or None."""
     places = label_places(folders, layout.label_folders)
+    if layout.yaml is not None:  # several yaml files may describe the same images
+        places = [*places, layout.yaml.parent]
     lists = itertools.chain(*map(lists_in, places))
     return next((file for names, file in lists if len(names) > number), None)
 
