@@ -831,3 +831,27 @@ def test_images_of_another_size_than_annotated_are_named(tmp_path):
     told = loaded(tmp_path)[1]
     assert "2 of 4 images that were opened have another size than their" in told
     assert "c.jpg': 40 x 20 pixels, not 64 x 64" in told
+
+
+def test_images_of_two_lists_may_be_in_a_folder_called_after_one(tmp_path):
+    """The list to test on was left out: "none of its first images is there"."""
+    names = {"train": ("a", "b", "c"), "test": ("d", "e")}
+    for split, own in names.items():
+        put(tmp_path, *(f"dataset/train_data/{name}.jpg" for name in own))
+        put(tmp_path, *(f"dataset/train_data/{name}.txt" for name in own), text=ROW)
+        lines = "".join(f"data/fork_lift/{name}.jpg\n" for name in own)
+        put(tmp_path, f"{split}.txt", text=lines)
+    put(tmp_path, "classes.txt", text="fork lift\n")
+    found = loaded(tmp_path)[0]
+    assert found == {"train": ["a.jpg", "b.jpg", "c.jpg"], "test": ["d.jpg", "e.jpg"]}
+
+
+def test_a_list_whose_images_are_gone_takes_none_of_another_list(tmp_path):
+    """Frames of two videos may have the same names."""
+    put(tmp_path, "dataset/train/1.jpg", "dataset/train/2.jpg")
+    put(tmp_path, "dataset/train/1.txt", "dataset/train/2.txt", text=ROW)
+    for split in ("train", "test"):
+        put(tmp_path, f"{split}.txt", text=f"data/{split}/1.jpg\ndata/{split}/2.jpg\n")
+    names, told = loaded(tmp_path)
+    assert names == {"train": ["1.jpg", "2.jpg"]}
+    assert "the list 'test.txt' is left out" in told

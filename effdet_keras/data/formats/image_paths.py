@@ -396,6 +396,8 @@ def find_moved(
     source: Any,
     expected: Sequence[Any] = (),
     image_dir: Any = None,
+    *,
+    any_split: bool = False,
 ) -> tuple[list[Any], Any]:
     """Finds images that are not at their paths in the annotations.
 
@@ -405,6 +407,8 @@ def find_moved(
         expected: the path at which each image was expected; its folders may name a
             split.
         image_dir: the folder to look below. None means that of the dataset.
+        any_split: whether an image may be in the folder of another split than that of
+            the source.
 
     Returns:
         List of a path or None for each image; and the folder below which they were
@@ -418,6 +422,7 @@ def find_moved(
     for i, several in enumerate(names):
         folders = expected[i].parts[len(root.parts) : -1] if expected else ()
         roles = split_roles(folders) or roles_of_source
+        roles = frozenset() if any_split else roles
         tried = (index.find(name, roles) for name in several if name)
         paths.append(next((path for path in tried if path is not None), None))
     counts = collections.Counter(path for path in paths if path is not None)

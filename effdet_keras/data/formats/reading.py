@@ -320,9 +320,7 @@ def _find_other_sizes(found, sizes, problems):
         is_declared = image.image_size is not None and isinstance(size, tuple)
         is_local = isinstance(image.image, os.PathLike) and not is_remote(image.image)
         if is_declared and is_local:
-            with contextlib.suppress(
-                ValueError, OSError
-            ):  # training skips damaged ones
+            with contextlib.suppress(ValueError, OSError):  # a damaged image
                 sample.append((image, read_image_size(image.image)))
     # A rotated image may be annotated as it is stored, or as it is shown.
     others = [

@@ -23,6 +23,7 @@ from effdet_keras.data.formats.image_paths import (
 )
 from effdet_keras.data.formats.yolo_places import (
     Layout,
+    find_listed,
     is_missing,
     label_folders_of,
     listed,
@@ -117,7 +118,10 @@ def _images_in_list(file, layout, problems):
     paths = listed(file, [layout.folder, file.parent.parent], lines)
     lost = [i for i, path in enumerate(paths) if path is None]
     if lost:
-        found, _ = find_moved([(lines[i],) for i in lost], file)
+        if len(lost) == len(lines):
+            found = find_listed(lines, file)
+        else:
+            found, _ = find_moved([(lines[i],) for i in lost], file)
         for i, path in zip(lost, found):
             paths[i] = path
         missing = [line for line, path in zip(lines, paths) if path is None]

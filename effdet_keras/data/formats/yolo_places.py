@@ -9,9 +9,15 @@ from typing import Any, NamedTuple, NoReturn
 
 from effdet_keras._internal.whole_files import is_remote
 from effdet_keras._internal.yaml_text import read_text
-from effdet_keras.data.formats.dataset_files import names_in, role_of_split, walk
+from effdet_keras.data.formats.dataset_files import (
+    names_in,
+    role_of_split,
+    split_in_name,
+    visible_files,
+    walk,
+)
 from effdet_keras.data.formats.image_paths import find_moved, path_parts
-from effdet_keras.data.formats.yolo_texts import NAME_FILES, lines_of
+from effdet_keras.data.formats.yolo_texts import NAME_FILES, is_list, lines_of
 from effdet_keras.images import IMAGE_SUFFIXES
 
 IMAGE_FOLDERS = ("images", "image", "imgs", "img", "jpegimages", "pictures", "photos")
@@ -122,8 +128,29 @@ def resolves(place: Any, bases: Sequence[Any]) -> bool:
     lines = lines_of(place)[:5]
     if any(path is not None for path in listed(place, bases, lines)):
         return True
-    found, _ = find_moved([(line,) for line in lines], place)
-    return any(path is not None for path in found)
+    return any(path is not None for path in find_listed(lines, place))
+
+
+def find_listed(lines: Sequence[str], file: Any) -> list[Any]:
+    """Returns the path of each line of a list whose images have moved, or None.
+
+    Images in folders of other splits count only if none is elsewhere, and if no list
+    beside this one, such as that of another split, has an image of the same name.
+    """
+    names = [(line,) for line in lines]
+    found, _ = find_moved(names, file)
+    if is_remote(file) or any(path is not None for path in found):
+        return found
+    known = _file_names(lines_of(file))
+    others = [other for other in visible_files(file.parent, ".txt") if other != file]
+    others = [o for o in others if split_in_name(o.stem) is not None and is_list(o)]
+    if not others or any(known & _file_names(lines_of(other)) for other in others):
+        return found
+    return find_moved(names, file, any_split=True)[0]
+
+
+def _file_names(lines):
+    return {parts[-1].lower() for parts in map(path_parts, lines) if parts}
 
 
 def listed(file: Any, bases: Sequence[Any], lines: Sequence[str]) -> list[Any]:
