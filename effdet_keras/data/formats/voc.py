@@ -39,7 +39,7 @@ from effdet_keras.data.formats.dataset_files import (
     visible_folders,
 )
 from effdet_keras.data.formats.datumaro import is_labelme_xml
-from effdet_keras.data.formats.image_paths import may_have_images
+from effdet_keras.data.formats.image_paths import current_root, may_have_images
 from effdet_keras.data.formats.label_map import ClassNames
 from effdet_keras.data.problems import Problems
 from effdet_keras.errors import InvalidValueError, require
@@ -173,7 +173,7 @@ def _images_beside(folder, keys, problems):
 
     For example, `JPEGImages01` has the images of `Annotations01`. Without a folder of
     such a name, it is the only one that has images of the xml files. A warning says
-    that these images are outside of the folder that was named.
+    if these images are outside of the folder that the user named.
     """
     if is_remote(folder):
         return None
@@ -186,8 +186,10 @@ def _images_beside(folder, keys, problems):
     places = [p for p in found if p.name.lower() in wanted] or list(found)
     if len(places) != 1:
         return None
-    detail = f"its images are read from {str(places[0])!r}, beside that folder"
-    problems.add("moved images", folder, detail)
+    root = current_root(folder)
+    if root is None or root.absolute() not in places[0].absolute().parents:
+        detail = f"its images are read from {str(places[0])!r}, beside that folder"
+        problems.add("moved images", folder, detail)
     return places[0], found[places[0]]
 
 
