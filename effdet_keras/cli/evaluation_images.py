@@ -113,7 +113,7 @@ def read_as_trained(data: DatasetSource, models: Sequence[str]) -> DatasetSource
     if data.on_error is None and configuration.on_error != "auto":
         as_trained["on_error"] = configuration.on_error
     known = configuration.unlabelled
-    if data.unlabelled is None and known is not None and _has_unlabelled(data):
+    if data.unlabelled is None and known is not None and takes_unlabelled(data):
         as_trained["unlabelled"] = known
     known = configuration.reader_options
     if data.reader_options is None and known and data.takes(known):
@@ -125,6 +125,6 @@ def read_as_trained(data: DatasetSource, models: Sequence[str]) -> DatasetSource
     return dataclasses.replace(data, **as_trained)
 
 
-def _has_unlabelled(data):
+def takes_unlabelled(data: DatasetSource) -> bool:
     """Returns whether readers of the source's format take `unlabelled`."""
     return FORMATS[data.found.format].has_unlabelled

@@ -162,8 +162,13 @@ def run(
         if reader_options and (evaluate is None or source.takes(reader_options)):
             source = dataclasses.replace(source, reader_options=reader_options)
         if not is_folder:
-            from effdet_keras.cli.evaluation_images import read_as_trained
+            from effdet_keras.cli.evaluation_images import (
+                read_as_trained,
+                takes_unlabelled,
+            )
 
+            if unlabelled and (evaluate is None or takes_unlabelled(source)):
+                source = dataclasses.replace(source, unlabelled=unlabelled)
             source = read_as_trained(source, [model])
         options["calibration"] = (
             pathlib.Path(calibration) if is_folder else source.load(_CALIBRATION_SPLITS)

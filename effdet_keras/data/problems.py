@@ -80,9 +80,7 @@ KINDS = {
     "images without a box left": Kind(
         Severity.WARNING, "read as images without objects", True
     ),
-    "images of another size": Kind(
-        Severity.WARNING, "images skipped in training", True
-    ),
+    "sizes that differ": Kind(Severity.WARNING, "images skipped in training", True),
     "images without a row": Kind(
         Severity.WARNING, "read as images without objects", True
     ),
@@ -135,10 +133,11 @@ KINDS = {
 
 ON_ERROR = ("auto", "raise", "skip")  # what is done about errors in a dataset
 
-# With `on_error="auto"` a reader leaves out at most so many. Most datasets that people
-# share have a few faults; more of them are a sign that the whole is read wrongly.
-FEW = 5  # percent of the images of a split, and of its boxes
-FEW_WITHOUT_NAME = 1  # percent of the boxes: more of them may be a class of its own
+# With `on_error="auto"` a reader leaves out at most these shares of the images and of
+# the boxes of a split. Most datasets that people share have a few faults; more of them
+# are a sign that the whole is read wrongly.
+MAX_PERCENT = 5
+MAX_PERCENT_WITHOUT_NAME = 1  # boxes without a class name: more may be a whole class
 _IMAGE_ERRORS = ("missing image", "unreadable annotation", "corrupt image")
 _BOX_ERRORS = ("bad box", "unknown class")
 
@@ -274,8 +273,9 @@ class Problems:
             text = f"{self.reader} found {described}"
             are_errors = any(p.severity is Severity.ERROR for p in serious)
             if self._on_error == "auto" and are_errors:
-                text += ". The errors are few, so the rest was read. To stop at any, "
-                text += "pass on_error='raise' (--on-error raise)"
+                text += f". The errors are few (at most {MAX_PERCENT} %), so the rest "
+                text += "was read. To stop at any error, pass on_error='raise' "
+                text += "(--on-error raise)"
             warnings.warn(text, stacklevel=3)
         for note in self._notes:
             text = f"{self.reader}: {note} ({KINDS[note.kind].consequence})"
@@ -293,9 +293,9 @@ class Problems:
         num_images, num_boxes = num_images + lost_images, num_boxes + lost_boxes
         return (
             kinds.issubset(_IMAGE_ERRORS + _BOX_ERRORS)
-            and 100 * lost_images <= FEW * num_images < math.inf
-            and 100 * lost_boxes <= FEW * num_boxes < math.inf
-            and 100 * without_name <= FEW_WITHOUT_NAME * num_boxes
+            and 100 * lost_images <= MAX_PERCENT * num_images < math.inf
+            and 100 * lost_boxes <= MAX_PERCENT * num_boxes < math.inf
+            and 100 * without_name <= MAX_PERCENT_WITHOUT_NAME * num_boxes
         )
 
     def check(
@@ -315,9 +315,12 @@ class Problems:
             if find_images and missing:
                 hint = find_images(missing)
                 where += f"{hint}. " if hint else ""
+            more = ""
+            if self._on_error == "auto" and num_images:
+                more = f" (without that, at most {MAX_PERCENT} % are left out)"
             raise (MissingImageError if are_all else InvalidValueError)(
                 f"{self.reader} found {describe_problems(errors)}. {where}Repair "
-                'this, or pass on_error="skip" (--skip-errors) to leave it out'
+                f'this, or pass on_error="skip" (--skip-errors) to leave it out{more}'
             )
         return tuple(self._found)
 

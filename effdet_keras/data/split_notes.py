@@ -14,6 +14,7 @@ from effdet_keras._internal.whole_files import is_remote
 from effdet_keras.data.choose_dataset import is_divided
 from effdet_keras.data.dataset import DetectionDataset, count_of
 from effdet_keras.data.find_dataset import count_images, find_below, find_in
+from effdet_keras.data.formats.coco import damaged_files
 from effdet_keras.data.formats.dataset_files import (
     DEPTH,
     NO_DATA_FOLDERS,
@@ -334,7 +335,11 @@ def tell_of_one_folder(found: Source, split: str) -> None:
 
 
 def why_left_out(found: Source) -> list[str]:
-    """Returns texts on splits that YOLO's files name but that are missing."""
+    """Returns texts on splits that are missing, of YOLO and COCO."""
+    if found.format == "coco":
+        return [
+            f"{str(file)!r}: {reason}" for file, reason in damaged_files(found.path)
+        ]
     if found.format != "yolo":
         return []
     with dataset_root(found.root):

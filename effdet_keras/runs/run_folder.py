@@ -246,8 +246,9 @@ def check_empty_to_begin(folder: pathlib.Path, what: str) -> None:
     """Raises `FileExistsError` if the folder has anything but hidden files."""
     if any(not path.name.startswith(".") for path in folder.glob("*")):
         raise FileExistsError(
-            f"The folder '{folder}' is not empty. Give another one, continue its "
-            f"{what} (`resume`, --resume), or replace it (`overwrite`, --overwrite)."
+            f"The folder '{folder}' is not empty. Give another one. If it has a "
+            f"{what}, continue that (`resume`, --resume), or replace it (`overwrite`, "
+            "--overwrite)."
         )
 
 

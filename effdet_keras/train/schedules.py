@@ -238,7 +238,7 @@ _LENGTH = {
     "warmup_epochs": NumberRange("[0, inf)"),
     **_WARMUP,
 }
-_FITTED = {  # as long as the training, unless settings give all lengths in steps
+_FITTED = {  # these depend on the length of the training, see `is_fitted`
     "cosine": {"hold_steps": NumberRange("[0, inf)", whole=True), **_LENGTH},
     "stepwise": {
         "drop_epochs": NumberRange("(0, inf)", form="sequence", rising=True),

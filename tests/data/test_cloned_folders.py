@@ -792,9 +792,20 @@ def test_a_folder_of_xml_files_alone_gets_the_images_beside_it(tmp_path, folder)
     names, told = loaded(tmp_path / folder)
     assert names == {"train": ["a.jpg", "b.jpg"]}
     assert "trainingmask', beside that folder" in told
-    put(tmp_path / "small", "a.jpg")  # now there are two
+    put(tmp_path / "others", "a.jpg")  # has no image of most files
+    assert loaded(tmp_path / folder)[0] == names
+    put(tmp_path / "small", "a.jpg", "b.jpg")  # now there are two
     with pytest.raises(FileNotFoundError, match="2 missing images"):
         load_splits(tmp_path / folder)
+
+
+def test_a_dataset_without_its_images_takes_none_of_its_neighbors(tmp_path):
+    voc(tmp_path / "mine", "a", "b")
+    for name in "ab":
+        (tmp_path / f"mine/JPEGImages/{name}.jpg").unlink()
+    put(tmp_path, "other/a.jpg", "other/b.jpg")
+    with pytest.raises(FileNotFoundError, match="mine/JPEGImages/a.jpg"):
+        load_splits(tmp_path / "mine")
 
 
 def test_another_yaml_file_that_names_the_class_is_named(tmp_path):
@@ -829,7 +840,7 @@ def test_images_of_another_size_than_annotated_are_named(tmp_path):
         text = VOC.format(f"{name}.jpg").replace("</annotation>", size.format(*sides))
         put(tmp_path, f"Annotations/{name}.xml", text=text)
     told = loaded(tmp_path)[1]
-    assert "2 of 4 images that were opened have another size than their" in told
+    assert "2 of 4 images that were opened have another size than the " in told
     assert "c.jpg': 40 x 20 pixels, not 64 x 64" in told
 
 

@@ -9,7 +9,7 @@ from support.cloned_files import CSV, coco, put, voc
 
 from effdet_keras import RunConfiguration, data
 from effdet_keras.data import load, load_splits
-from effdet_keras.data.problems import FEW, FEW_WITHOUT_NAME, Problems
+from effdet_keras.data.problems import MAX_PERCENT, MAX_PERCENT_WITHOUT_NAME, Problems
 
 NUM_IMAGES = 40
 NUM_BOXES = 100
@@ -56,7 +56,7 @@ def replace_boxes(folder, count, row):
 
 
 def test_nothing_is_said_of_a_dataset_without_errors(yolo):
-    assert (FEW, FEW_WITHOUT_NAME) == (5, 1)  # percent, as below
+    assert (MAX_PERCENT, MAX_PERCENT_WITHOUT_NAME) == (5, 1)  # percent, as below
     dataset, told = read(yolo)
     assert (len(dataset), num_boxes(dataset), told) == (NUM_IMAGES, NUM_BOXES, "")
 
@@ -189,6 +189,12 @@ def test_links_to_nowhere_are_missing_images(yolo, on_error):
     assert len(read(yolo, on_error="skip")[0]) == NUM_IMAGES - 30
 
 
+def test_a_line_of_a_list_may_repeat_where_images_have_moved(yolo):
+    lines = (yolo / "train.txt").read_text().replace("obj_train_data", "/home/x/a")
+    (yolo / "train.txt").write_text(lines + lines.split("\n")[3] + "\n")
+    assert len(read(yolo, on_error="raise")[0]) == NUM_IMAGES
+
+
 def write_coco(folder, num_images=40, boxes_of=lambda number: 2):
     """COCO json of some images, whose annotations a test may change."""
     put(folder, *(f"{number}.png" for number in range(num_images)))
@@ -255,6 +261,16 @@ def test_a_csv_row_that_is_all_of_an_image_loses_the_image(tmp_path):
     assert len(read(tmp_path, on_error="skip")[0]) == 15
 
 
+def test_other_columns_of_a_csv_are_no_images(tmp_path):
+    """Addresses of images in a second column counted as lost images."""
+    put(tmp_path, *(f"{number}.png" for number in range(20)))
+    rows = [f"{n}.png,40,20,cat,1,2,13,15,u{n}.jpg" for n in range(20)] * 3
+    rows += ["0.png,40,20,cat,1,2,x,15,u0.jpg"]
+    (tmp_path / "train.csv").write_text("\n".join([f"{CSV.strip()},url", *rows]))
+    dataset, told = read(tmp_path)
+    assert (len(dataset), num_boxes(dataset)) == (20, 60) and "1 bad box" in told
+
+
 def test_a_hugging_face_row_may_lose_many_boxes(tmp_path):
     put(tmp_path, *(f"{number}.png" for number in range(50)))
     objects = [{"bbox": [[1, 2, 12, 13]], "category": ["cat"]}] * 48
@@ -279,6 +295,14 @@ def test_a_damaged_json_of_a_split_is_named(tmp_path):
         put(tmp_path, "annotations/val.json", text=damaged)
         with pytest.warns(UserWarning, match="val.json' is not read.*split is left"):
             assert list(load_splits(tmp_path)) == ["train"]
+        with pytest.raises(ValueError, match="val.json' is not read.*Repair it"):
+            load_splits(tmp_path, on_error="raise")
+        with pytest.raises(ValueError, match="one of .'train'.*val.json': "):
+            load(tmp_path, "val")
+    (tmp_path / "annotations/val.json").unlink()
+    (tmp_path / "annotations/val.json").symlink_to("/nowhere/val.json")
+    with pytest.warns(UserWarning, match="val.json' is not read"):
+        assert list(load_splits(tmp_path)) == ["train"]
 
 
 def test_a_split_without_objects_may_have_a_few_errors(tmp_path):

@@ -11,6 +11,7 @@ import re
 import reprlib
 import warnings
 from collections.abc import Mapping
+from typing import Any
 
 import numpy as np
 
@@ -443,26 +444,36 @@ def _write_masks(folder, records, names):
 
 def coco_readers(path):
     """Finds COCO json files; returns a dict from split to its reading function."""
-    if path.is_file():
-        files = {split_of_json(path): [path]} if _is_coco(path) else {}
-    else:
-        files = _coco_files(path) or _coco_files(path / "annotations")
-        files = files or _coco_files(path / "Annotations")
-        for folder in [] if files else split_folders(path).values():
-            files |= _coco_files_of_split(folder)
+    files = _files_by_split(path)
     names = reading.split_names(list(files))
-    lost = _damaged_files(files)
+    damaged = _damaged_beside({} if path.is_file() else files)
     return {
-        name: functools.partial(_from_coco_files, own, damaged=() if i else lost)
+        name: functools.partial(_from_coco_files, own, damaged=() if i else damaged)
         for i, (name, own) in enumerate(zip(names, files.values()))
     }
 
 
-def _damaged_files(files):
-    """Returns `(path, reason)` of json files of splits that cannot be read.
+def _files_by_split(path):
+    """Returns lists of the COCO json files of a dataset, by split."""
+    if path.is_file():
+        return {split_of_json(path): [path]} if _is_coco(path) else {}
+    files = _coco_files(path) or _coco_files(path / "annotations")
+    files = files or _coco_files(path / "Annotations")
+    for folder in [] if files else split_folders(path).values():
+        files |= _coco_files_of_split(folder)
+    return files
 
-    They lie beside those that were found, and their names are those of other splits.
+
+def damaged_files(path: Any) -> list[tuple[Any, str]]:
+    """Returns `(path, reason)` of the json files of splits that cannot be read.
+
+    They lie beside those that can be read, and their names are those of other splits.
     """
+    return _damaged_beside({} if path.is_file() else _files_by_split(path))
+
+
+def _damaged_beside(files):
+    """Returns what `damaged_files` returns, for the files that can be read by split."""
     roles = set(map(role_of_split, files))
     damaged = []
     for folder in dict.fromkeys(f.parent for own in files.values() for f in own):
@@ -473,8 +484,9 @@ def _damaged_files(files):
             try:
                 read_json(file, "from_coco")
             except (ValueError, OSError) as error:
-                cure = f"It {LFS_CURE}" if is_lfs_pointer(file) else str(error)
-                damaged.append((file, cure))
+                is_pointer = file.is_file() and is_lfs_pointer(file)
+                reason = f"It {LFS_CURE}" if is_pointer else str(error)
+                damaged.append((file, reason))
     return damaged
 
 
@@ -518,10 +530,12 @@ _NO_BOXES = ("person_keypoints_", "captions_", "stuff_", "panoptic_", "image_inf
 
 
 def _from_coco_files(files, image_dir=None, *, damaged=(), **options):
-    """Reads all files of one split; warns of those of other splits."""
+    """Reads all files of one split; names damaged files of other splits."""
     dataset = _read_files(files, image_dir, **options)
     for file, reason in damaged:
         text = f"{str(file)!r} is not read, and its split is left out: {reason}"
+        if options.get("on_error") == "raise":
+            raise InvalidValueError(f"{text}. Repair it, or move it away")
         warnings.warn(text, stacklevel=2)
         dataset = dataset._with_problem(Problem("missing split", str(file), text))
     return dataset
@@ -556,7 +570,10 @@ def _is_coco(path):
     if path.suffix.lower() != ".json":
         return False
     keys = [b'"%b"' % key.encode() for key in _LISTS]
-    head = head_of(path)
+    try:
+        head = head_of(path)
+    except FileNotFoundError:  # a link to nowhere
+        return False
     is_labelme = any(key in head for key in (b'"shapes"', b'"imageData"'))
     if not head.startswith(b"{") or (is_labelme and not any(k in head for k in keys)):
         return False  # LabelMe embeds the image, which is not read here

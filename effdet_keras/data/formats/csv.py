@@ -468,8 +468,12 @@ def _read_rows(path, problems):
 def _count_lost_images(lines, rows):
     """Returns the number of images of which no row could be read."""
     known = {row.image for row in rows}
-    cells = {cell for _, cells in lines for cell in cells} - known
-    return sum(cell.lower().endswith(IMAGE_SUFFIXES) for cell in cells)
+    lost = {
+        next((cell for cell in cells if cell.lower().endswith(IMAGE_SUFFIXES)), None)
+        for _, cells in lines
+        if known.isdisjoint(cells)
+    }
+    return len(lost - {None})
 
 
 def _lines_in(path, limit=None):

@@ -115,7 +115,7 @@ class NoClassError(InvalidValueError):
 
 
 class NoObjectError(NoClassError):
-    """Raised if it has no object that would have been left out, either."""
+    """Raised if a split has no annotated object at all, not even a faulty one."""
 
 
 def make_dataset(
@@ -248,7 +248,8 @@ def _records(found, labels, problems, source, image_dir):
     _find_other_sizes(found, sizes, problems)
     _tell_of_emptied(found, labels, sizes, problems)
     is_lost = [size is None or size is _MISSING for size in sizes]
-    problems.add_lost(boxes=sum(map(len, itertools.compress(labels, is_lost))))
+    lost = itertools.compress(labels, is_lost)
+    problems.add_lost(boxes=sum(int((own >= 0).sum()) for own in lost))
     records, first_id = [], 1
     for image, size, image_labels in zip(found, sizes, labels):
         if size is None or size is _MISSING:
@@ -289,7 +290,22 @@ def _records(found, labels, problems, source, image_dir):
     return records
 
 
-_LOOKED_AT = 20  # images, spread over the dataset, that are checked for pointers
+_LOOKED_AT = 20  # images, spread over the dataset, that are opened to look at them
+
+
+def _local_images(found, sizes, step=1):
+    """Returns the places of images on this machine whose size is known."""
+    return [
+        i
+        for i in range(0, len(found), step)
+        if isinstance(sizes[i], tuple)
+        and isinstance(found[i].image, os.PathLike)
+        and not is_remote(found[i].image)
+    ]
+
+
+def _sample_of_images(found, sizes):
+    return _local_images(found, sizes, step=len(found) // _LOOKED_AT + 1)
 
 
 def _find_pointers(found, sizes, problems):
@@ -297,17 +313,11 @@ def _find_pointers(found, sizes, problems):
 
     If a file gives the size of an image, the image itself has not been opened before.
     """
-
-    def is_pointer(i):
-        image, size = found[i].image, sizes[i]
-        is_here = isinstance(image, os.PathLike) and not is_remote(image)
-        return is_here and isinstance(size, tuple) and is_lfs_pointer(image)
-
-    some = range(0, len(found), len(found) // _LOOKED_AT + 1)
-    if any(map(is_pointer, some)):
-        for i in filter(is_pointer, range(len(found))):
-            problems.add("corrupt image", found[i].image, LFS_CURE)
-            sizes[i] = None
+    if any(is_lfs_pointer(found[i].image) for i in _sample_of_images(found, sizes)):
+        for i in _local_images(found, sizes):
+            if is_lfs_pointer(found[i].image):
+                problems.add("corrupt image", found[i].image, LFS_CURE)
+                sizes[i] = None
 
 
 def _find_other_sizes(found, sizes, problems):
@@ -315,29 +325,28 @@ def _find_other_sizes(found, sizes, problems):
 
     Images may have been scaled or renamed after they were annotated.
     """
-    step, sample = len(found) // _LOOKED_AT + 1, []
-    for image, size in itertools.islice(zip(found, sizes), 0, None, step):
-        is_declared = image.image_size is not None and isinstance(size, tuple)
-        is_local = isinstance(image.image, os.PathLike) and not is_remote(image.image)
-        if is_declared and is_local:
-            with contextlib.suppress(ValueError, OSError):  # a damaged image
-                sample.append((image, read_image_size(image.image)))
-    # A rotated image may be annotated as it is stored, or as it is shown.
-    others = [
-        (image, size)
-        for image, size in sample
-        if sorted(size) != sorted(image.image_size)
-    ]
+    num_opened, others = 0, []
+    for image in (found[i] for i in _sample_of_images(found, sizes)):
+        if image.image_size is None:
+            continue
+        with contextlib.suppress(ValueError, OSError):  # a damaged image
+            size = read_image_size(image.image)
+            num_opened += 1
+            # A rotated image may be annotated as it is stored, or as it is shown.
+            if sorted(size) != sorted(image.image_size):
+                others.append((image, size))
     if others:
         image, (height, width) = others[0]
         declared_height, declared_width = image.image_size
+        verb = "has" if len(others) == 1 else "have"
         detail = (
-            f"{len(others)} of {count_of(len(sample), 'image')} that were opened have "
-            f"another size than their annotations say, such as {str(image.image)!r}: "
+            f"{len(others)} of {count_of(num_opened, 'image')} that were opened {verb} "
+            f"another size than the annotations say, such as {str(image.image)!r}: "
             f"{width} x {height} pixels, not {declared_width} x {declared_height}. "
-            "Were they scaled or renamed? `effdet-keras inspect` finds all"
+            "Training skips such images. Were they scaled or renamed? "
+            "`effdet-keras inspect` finds all of them"
         )
-        problems.add("images of another size", others[0][0].image, detail)
+        problems.add("sizes that differ", image.image, detail)
 
 
 _MISSING = "missing"  # stands for the size of an image that does not exist

@@ -157,7 +157,8 @@ def from_voc(
     named = (pair for pair in listed if not keys.isdisjoint(pair[1]))
     image_dir, images = next(named, (None, {}))
     if image_dir is None:
-        image_dir, images = _images_beside(folder, keys, problems) or (places[0], {})
+        beside = _images_beside(folder, stems, problems) if xml_dir == folder else None
+        image_dir, images = beside or (places[0], {})
     shift = 1.0 if one_based else 0.0
     reader = _XmlReader(image_dir, images, shift, problems)
     found = for_each(lambda name: reader.read(files[name], name), names)
@@ -168,21 +169,26 @@ def from_voc(
     return reading.make_dataset(found, classes, problems, source=folder)
 
 
-def _images_beside(folder, keys, problems):
+def _images_beside(folder, stems, problems):
     """Returns the image folder beside a folder of xml files, and its images; or None.
 
     For example, `JPEGImages01` has the images of `Annotations01`. Without a folder of
-    such a name, it is the only one that has images of the xml files. A warning says
+    such a name, it is the only one that has images of most xml files. A warning says
     if these images are outside of the folder that the user named.
     """
     if is_remote(folder):
         return None
+    folder = pathlib.Path(os.path.abspath(folder))
     number = re.search(r"[0-9_ -]*$", folder.name)[0]
     wanted = {f"{image}{number}" for image in _IMAGE_FOLDERS if image}
-    beside = visible_folders(folder.absolute().parent)
+    beside = visible_folders(folder.parent)
     beside = [place for place in beside if may_have_images(place.name)]
     found = {place: _images(place) for place in beside}
-    found = {p: images for p, images in found.items() if not keys.isdisjoint(images)}
+    found = {
+        place: images
+        for place, images in found.items()
+        if 2 * len(stems & images.keys()) > len(stems)
+    }
     places = [p for p in found if p.name.lower() in wanted] or list(found)
     if len(places) != 1:
         return None

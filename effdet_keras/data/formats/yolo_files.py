@@ -114,7 +114,7 @@ def _note_other_files(others, layout, problems):
 
 
 def _images_in_list(file, layout, problems):
-    lines = lines_of(file)
+    lines = list(dict.fromkeys(lines_of(file)))
     paths = listed(file, [layout.folder, file.parent.parent], lines)
     lost = [i for i, path in enumerate(paths) if path is None]
     if lost:
@@ -124,9 +124,8 @@ def _images_in_list(file, layout, problems):
             found, _ = find_moved([(lines[i],) for i in lost], file)
         for i, path in zip(lost, found):
             paths[i] = path
-        missing = [line for line, path in zip(lines, paths) if path is None]
-        for line in dict.fromkeys(missing):  # a line may repeat
-            problems.add("missing image", line, f"of {file.name}")
+            if path is None:
+                problems.add("missing image", lines[i], f"of {file.name}")
     return _with_labels([path for path in paths if path is not None], layout, problems)
 
 
