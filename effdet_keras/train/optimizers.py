@@ -142,7 +142,7 @@ def clip_gradients(gradients, limit, *, each_first=True, scale=None):
         Tuple of the clipped gradients and their global norm after clipping, a float32
         scalar.
     """
-    # All vectors are joined in one array: a step has 300, and each operation has a
+    # All vectors are concatenated: a step has 300, and each operation has a
     # cost.
     vectors = [g for g in gradients if len(g.shape) == 1]
     tensors = [g for g in gradients if len(g.shape) != 1]

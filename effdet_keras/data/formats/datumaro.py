@@ -228,7 +228,7 @@ def _one_each(annotations):
     """Yields the annotations, each object once.
 
     If an object has a box and outlines, which share a group, only the box is yielded.
-    Several outlines of an object without a box are joined.
+    Several outlines of an object without a box are combined.
     """
     boxed = {
         (a.group, a.label) for a in annotations if a.group and a.type.name == "bbox"

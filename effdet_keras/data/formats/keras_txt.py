@@ -139,11 +139,9 @@ def _found(number, line, names, locator, problems):
     for text in boxes:
         numbers = numbers_of(text.split(","))
         is_box = numbers is not None and len(numbers) == 5
-        is_class = is_box and numbers[4].is_integer() and 0 <= numbers[4] < len(names)
-        if not is_class:
-            is_whole = is_box and numbers[4].is_integer()
-            has_no_name = is_whole and numbers[4] >= len(names)
-            kind = "unknown class" if has_no_name else "bad box"
+        is_number = is_box and numbers[4].is_integer() and numbers[4] >= 0
+        if not is_number or numbers[4] >= len(names):
+            kind = "unknown class" if is_number else "bad box"
             detail = (
                 f"line {number}: left,top,right,bottom,class with a class below "
                 f"{len(names)} is expected. Received: {text!r}"
