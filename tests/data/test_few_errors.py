@@ -346,3 +346,102 @@ def test_too_many_brackets_are_no_valid_json(tmp_path):
         data.from_coco(tmp_path / "a.json")
     with pytest.raises(ValueError, match="a.json"):
         load(tmp_path)
+
+
+BOX = {"left": 1, "top": 2, "width": 12, "height": 13}
+CREATE_ML = {"label": "cat", "coordinates": {"x": 7, "y": 8, "width": 12, "height": 13}}
+LABEL_STUDIO = {
+    "x": 2.5,
+    "y": 10,
+    "width": 30,
+    "height": 65,
+    "rectanglelabels": ["cat"],
+}
+VIA = {
+    "shape_attributes": {"name": "rect", "x": 1, "y": 2, "width": 12, "height": 13},
+    "region_attributes": {"class": "cat"},
+}
+LABELBOX = {"name": "cat", "bounding_box": BOX, "annotation_kind": "ImageBoundingBox"}
+
+
+def entry_of(format, name):
+    """An image with one box as an entry of a file that describes all images."""
+    if format == "create_ml":
+        return {"image": name, "annotations": [CREATE_ML]}
+    if format == "bdd":
+        box = {"x1": 1, "y1": 2, "x2": 13, "y2": 15}
+        return {"name": name, "labels": [{"category": "cat", "box2d": box}]}
+    if format == "label_studio":
+        result = {"type": "rectanglelabels", "value": LABEL_STUDIO}
+        return {"data": {"image": name}, "annotations": [{"result": [result]}]}
+    if format == "via":
+        return {"filename": name, "regions": [VIA]}
+    if format == "hugging_face":
+        return {
+            "file_name": name,
+            "objects": {"bbox": [[1, 2, 12, 13]], "category": [0]},
+        }
+    if format == "ground_truth":
+        pets = {"annotations": [BOX | {"class_id": 0}]}
+        metadata = {"class-map": {"0": "cat"}}
+        return {"source-ref": name, "pets": pets, "pets-metadata": metadata}
+    labels = [{"annotations": {"objects": [LABELBOX]}}]
+    row = {"id": name, "external_id": name}
+    return {"data_row": row, "projects": {"p": {"labels": labels}}}
+
+
+FILES = {  # name of the file, and whether it has one entry per line
+    "create_ml": ("a.json", False),
+    "bdd": ("a.json", False),
+    "label_studio": ("a.json", False),
+    "via": ("a.json", False),
+    "labelbox": ("a.ndjson", True),
+    "hugging_face": ("metadata.jsonl", True),
+    "ground_truth": ("output.manifest", True),
+}
+
+
+def put_entries(folder, format, broken=()):
+    """A dataset of `NUM_IMAGES` images with one box each, of which some are broken."""
+    names = [f"{number}.png" for number in range(NUM_IMAGES)]
+    put(folder, *names)
+    entries = [entry_of(format, name) for name in names]
+    for number, entry in broken:
+        entries[number] = entry
+    name, has_lines = FILES[format]
+    texts = [e if isinstance(e, str) else json.dumps(e) for e in entries]
+    text = "\n".join(texts) if has_lines else f"[{', '.join(texts)}]"
+    if format == "via":
+        text = json.dumps({str(n): json.loads(text) for n, text in enumerate(texts)})
+    put(folder, name, text=text)
+
+
+@pytest.mark.parametrize("format", FILES)
+def test_a_broken_entry_of_a_file_loses_one_image(tmp_path, format):
+    """The whole file was refused, also with `on_error="skip"`."""
+    put_entries(tmp_path, format, [(7, {"no": "image"}), (9, "3")])
+    dataset, told = read(tmp_path)
+    assert len(dataset) == num_boxes(dataset) == NUM_IMAGES - 2
+    place = {"via": "7", "label_studio": "task 8", "labelbox": "line 8"}
+    place |= dict.fromkeys(("hugging_face", "ground_truth"), "line 8")
+    assert "2 unreadable annotations" in told
+    assert f"{FILES[format][0]}: {place.get(format, 'entry 8')}: " in told
+    put_entries(tmp_path, format, [(n, {"no": "image"}) for n in range(7, 10)])
+    with pytest.raises(ValueError, match="3 unreadable annotations"):
+        read(tmp_path)
+    assert len(read(tmp_path, on_error="skip")[0]) == NUM_IMAGES - 3
+
+
+@pytest.mark.parametrize(
+    "format", [f for f, (_, has_lines) in FILES.items() if has_lines]
+)
+def test_a_broken_line_loses_one_image_and_a_broken_end_is_refused(tmp_path, format):
+    """The rest of a file that ends too early is missing: nobody knows how much."""
+    put_entries(tmp_path, format, [(7, "{'file_name'")])
+    dataset, told = read(tmp_path)
+    assert len(dataset) == NUM_IMAGES - 1 and "line 8 is not valid json" in told
+    whole = (tmp_path / FILES[format][0]).read_text().replace("{'file_name'\n", "")
+    (tmp_path / FILES[format][0]).write_text(whole[:-5])
+    with pytest.raises(ValueError, match="line 39 is not valid json"):
+        read(tmp_path)
+    assert len(read(tmp_path, on_error="skip")[0]) == NUM_IMAGES - 2

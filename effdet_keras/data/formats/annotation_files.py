@@ -31,6 +31,7 @@ from effdet_keras.data.formats.dataset_files import (
     visible_folders,
 )
 from effdet_keras.data.formats.image_paths import ANNOTATION_FOLDERS
+from effdet_keras.data.problems import Problems
 from effdet_keras.errors import InvalidValueError
 
 _HEAD = 1 << 16  # bytes at the start of a file that show which tool wrote it
@@ -64,31 +65,88 @@ def read_json(path: Any, reader: str) -> Any:
             ) from error
 
 
-def read_json_lines(path: Any, reader: str) -> list[tuple[int, Any]]:
-    """Returns the number and the json content of each line that is not blank.
+def read_json_lines(
+    path: Any, reader: str, problems: Problems
+) -> list[tuple[str, Any]]:
+    """Returns the place and the json content of each line that is not blank.
+
+    A line that is not valid json becomes a problem. If it is the last one, the file may
+    end too early, and the number of lost images is unknown.
 
     Args:
         path: path of the file.
         reader: name of the public function, for the error.
+        problems: `Problems` of the reader.
 
     Returns:
-        List of pairs `(number, content)`; `number` counts lines from 1.
+        List of pairs `(place, content)`. The place is such as "line 1", for messages.
 
     Raises:
-        ValueError: If a line is not valid json.
+        ValueError: If no line is valid json.
     """
-    found = []
-    for number, line in enumerate(lines_of(path), 1):
-        if not line.strip():
-            continue
+    lines = [line for line in numbered(lines_of(path), "line") if line[1].strip()]
+    found, errors = [], {}
+    for place, line in lines:
         try:
-            found.append((number, json.loads(line)))
+            found.append((place, json.loads(line)))
         except (ValueError, RecursionError) as error:
-            raise InvalidValueError(
-                f"`{reader}` expects a json object in each line. Received: "
-                f"{str(path)!r}, line {number}, {reprlib.repr(line)}: {error}"
-            ) from error
+            errors[place] = f"{reprlib.repr(line)}: {error}"
+    if errors and not found:
+        place, said = next(iter(errors.items()))
+        raise InvalidValueError(
+            f"`{reader}` expects a json object in each line. Received: "
+            f"{str(path)!r}, {place}, {said}"
+        )
+    for place, said in errors.items():
+        count = math.inf if place == lines[-1][0] else 1
+        detail = f"{place} is not valid json: {said}"
+        problems.add("unreadable annotation", path.name, detail, count=count)
     return found
+
+
+def usable_entries(
+    entries: Iterable[tuple[Any, Any]],
+    is_usable: Callable[[Any], bool],
+    expected: str,
+    path: Any,
+    problems: Problems,
+) -> list[tuple[Any, Any]]:
+    """Returns the entries of a file that have the expected form; others are problems.
+
+    Args:
+        entries: iterable of pairs `(place, content)`. The place is a text such as
+            "line 3", for messages.
+        is_usable: function from a content to whether it has the expected form.
+        expected: text that describes this form, for messages.
+        path: path of the file.
+        problems: `Problems` of the reader.
+
+    Raises:
+        ValueError: If none of them has it, because it is another format then.
+    """
+    usable, others = [], []
+    for place, content in entries:
+        (usable if is_usable(content) else others).append((place, content))
+    if others and not usable:
+        place, content = others[0]
+        raise InvalidValueError(
+            f"{problems.reader} expects {expected}. Received: {place} of {path.name!r} "
+            f"with {reprlib.repr(content)}"
+        )
+    for place, content in others:
+        detail = f"{place}: {expected} are expected. Received: {reprlib.repr(content)}"
+        problems.add("unreadable annotation", path.name, detail)
+    return usable
+
+
+def numbered(entries: Iterable[Any], word: str = "entry") -> list[tuple[str, Any]]:
+    """Returns each entry with its place, for `usable_entries`.
+
+    Example:
+        >>> numbered(["a", "b"])
+        [('entry 1', 'a'), ('entry 2', 'b')]
+    """
+    return [(f"{word} {number}", content) for number, content in enumerate(entries, 1)]
 
 
 def lines_of(path: Any) -> list[str]:

@@ -18,10 +18,12 @@ from effdet_keras.data.formats.annotation_files import (
     head_of,
     hull_box,
     items_of,
+    numbered,
     numbers_of,
     read_json,
     read_path,
     readers_by_split,
+    usable_entries,
 )
 from effdet_keras.data.formats.image_paths import ImageLocator
 from effdet_keras.data.formats.label_map import ClassNames
@@ -92,7 +94,7 @@ def _read_file(path, *, image_dir=None, class_names=None, on_error="auto"):
     """Returns the dataset of a file."""
     problems = Problems(f"`from_bdd` of {str(path)!r}", on_error)
     locator = ImageLocator(path, image_dir)
-    found = [_found(image, locator, problems) for image in _read_images(path)]
+    found = [_found(image, locator, problems) for image in _read_images(path, problems)]
     classes = reading.named_classes(class_order([], found), class_names)
     return reading.make_dataset(found, classes, problems, source=path)
 
@@ -103,16 +105,18 @@ def is_bdd(path: Any) -> bool:
     return b'"name"' in head and b'"labels"' in head and b'"box2d"' in head
 
 
-def _read_images(path):
+def _read_images(path, problems):
     content = read_json(path, "from_bdd")
     images = content.get("frames") if isinstance(content, dict) else content
-    are_images = isinstance(images, list) and all(
-        isinstance(image, dict) and isinstance(image.get("name"), str)
-        for image in images
-    )
-    rule = "`from_bdd` expects a json list of images, each with `name` and `labels`"
-    reading.require_content(are_images, rule, path, content)
-    return images
+    expected = "images, each with `name` and `labels`"
+    rule = f"`from_bdd` expects a json list of {expected}"
+    reading.require_content(isinstance(images, list), rule, path, content)
+    usable = usable_entries(numbered(images), _is_image, expected, path, problems)
+    return [image for _, image in usable]
+
+
+def _is_image(content):
+    return isinstance(dict_of(content).get("name"), str)
 
 
 def _found(image, locator, problems):

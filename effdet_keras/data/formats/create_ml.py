@@ -12,11 +12,14 @@ from effdet_keras.data.formats import reading
 from effdet_keras.data.formats.annotation_files import (
     Objects,
     class_order,
+    dict_of,
     head_of,
+    numbered,
     numbers_of,
     read_json,
     read_path,
     readers_by_split,
+    usable_entries,
 )
 from effdet_keras.data.formats.image_paths import ImageLocator
 from effdet_keras.data.formats.label_map import ClassNames
@@ -27,6 +30,7 @@ _SUFFIXES = (".json",)
 _NAMES = ("image", "imagefilename", "filename", "imageFilename")
 _LISTS = ("annotations", "annotation")
 _SIDES = ("x", "y", "width", "height")
+_EXPECTED = "images, each with `image`, its name, and `annotations`"
 
 
 def from_create_ml(
@@ -94,7 +98,7 @@ def _read_file(path, *, image_dir=None, class_names=None, on_error="auto"):
     locator = ImageLocator(path, image_dir)
     found = [
         _found(name, annotations, locator, problems)
-        for name, annotations in _read_images(path)
+        for name, annotations in _read_images(path, problems)
     ]
     classes = reading.named_classes(class_order([], found), class_names)
     return reading.make_dataset(found, classes, problems, source=path)
@@ -111,30 +115,34 @@ def is_create_ml(path: Any) -> bool:
     return has_image and has_list and (b'"coordinates"' in head or not is_other)
 
 
-def _read_images(path):
+def _read_images(path, problems):
     """Returns the `(name, annotations)` of each image.
 
     A file may have one entry per box.
     """
     content = read_json(path, "from_create_ml")
-    rule = (
-        "`from_create_ml` expects a json list of images, each with `image`, its name, "
-        "and `annotations`"
-    )
+    rule = f"`from_create_ml` expects a json list of {_EXPECTED}"
     reading.require_content(isinstance(content, list), rule, path, content)
     images = {}
-    for image in content:
-        is_image = isinstance(image, dict)
-        name = (
-            next((image[k] for k in _NAMES if k in image), None) if is_image else None
-        )
-        boxes = (
-            next((image[k] for k in _LISTS if k in image), None) if is_image else None
-        )
-        is_right = isinstance(name, str) and isinstance(boxes, list)
-        reading.require_content(is_right, rule, path, image)
+    for _, image in usable_entries(
+        numbered(content), _is_image, _EXPECTED, path, problems
+    ):
+        name, boxes = _name_and_boxes(image)
         images.setdefault(name, []).extend(boxes)
     return images.items()
+
+
+def _is_image(content):
+    name, boxes = _name_and_boxes(dict_of(content))
+    return isinstance(name, str) and isinstance(boxes, list)
+
+
+def _name_and_boxes(image):
+    """Returns the values of the keys for the name and for the boxes, or None."""
+    return [
+        next((image[key] for key in keys if key in image), None)
+        for keys in (_NAMES, _LISTS)
+    ]
 
 
 def _found(name, annotations, locator, problems):

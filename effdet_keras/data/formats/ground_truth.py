@@ -19,6 +19,7 @@ from effdet_keras.data.formats.annotation_files import (
     read_json_lines,
     read_path,
     readers_by_split,
+    usable_entries,
 )
 from effdet_keras.data.formats.image_paths import ImageLocator, path_parts
 from effdet_keras.data.formats.label_map import ClassNames
@@ -90,12 +91,12 @@ def ground_truth_readers(path: Any) -> dict[str, Callable]:
 def _read_file(path, *, image_dir=None, class_names=None, on_error="auto"):
     """Returns the dataset of a file."""
     problems = Problems(f"`from_ground_truth` of {str(path)!r}", on_error)
-    rows = _read_rows(path)
+    rows = _read_rows(path, problems)
     names = {}
     for _, row in rows:
         names |= _class_map(row)
     locator = ImageLocator(path, image_dir)
-    found = [_found(line, row, locator, problems) for line, row in rows]
+    found = [_found(place, row, locator, problems) for place, row in rows]
     found = [image for image in found if image is not None]
     classes = list(dict.fromkeys(names[number] for number in sorted(names)))
     classes = reading.named_classes(classes, class_names)
@@ -110,16 +111,15 @@ def is_ground_truth(path: Any) -> bool:
     )
 
 
-def _read_rows(path):
-    """Returns the `(number, object)` of each line."""
-    rows = read_json_lines(path, "from_ground_truth")
-    for number, row in rows:
-        rule = (
-            "`from_ground_truth` expects `source-ref` in the json object of each line"
-        )
-        is_row = isinstance(row, dict) and isinstance(row.get("source-ref"), str)
-        reading.require_content(is_row, f"{rule}: line {number}", path, row)
-    return rows
+def _read_rows(path, problems):
+    """Returns the `(place, object)` of each line; the place is such as "line 3"."""
+    rows = read_json_lines(path, "from_ground_truth", problems)
+    expected = "json objects, each with `source-ref`"
+    return usable_entries(rows, _is_row, expected, path, problems)
+
+
+def _is_row(content):
+    return isinstance(dict_of(content).get("source-ref"), str)
 
 
 def _job_of(row):
@@ -136,11 +136,11 @@ def _class_map(row):
     return {int(n): str(name) for n, name in names.items() if n.isdecimal()}
 
 
-def _found(line, row, locator, problems):
+def _found(place, row, locator, problems):
     address, job = row["source-ref"], _job_of(row)
     name = (path_parts(address) or [address])[-1]
     if job is None:
-        problems.add("unlabelled image", name, f"line {line} has no `annotations`")
+        problems.add("unlabelled image", name, f"{place} has no `annotations`")
         return None
     objects, names = Objects(), _class_map(row)
     for box in items_of(row[job]["annotations"], name, problems):
@@ -148,7 +148,7 @@ def _found(line, row, locator, problems):
         label = names.get(number_of(box.get("class_id")))
         if numbers is None or label is None:
             detail = (
-                f"line {line}: a `class_id` of the `class-map` and the finite "
+                f"{place}: a `class_id` of the `class-map` and the finite "
                 f"{', '.join(_SIDES)} are expected. Received: {reprlib.repr(box)}"
             )
             kind = "bad box" if numbers is None else "unknown class"

@@ -30,6 +30,7 @@ from effdet_keras.data.formats.annotation_files import (
     numbers_of,
     read_json_lines,
     read_split,
+    usable_entries,
 )
 from effdet_keras.data.formats.csv import read_lines
 from effdet_keras.data.formats.dataset_files import is_visible, split_folders
@@ -129,7 +130,7 @@ def from_hugging_face(
         readers = hugging_face_readers(path)
         return read_split(readers, path, split, tool, box_format=box_format, **options)
     problems = Problems(f"`from_hugging_face` of {str(path)!r}", on_error)
-    rows = _read_rows(path)
+    rows = _read_rows(path, problems)
     splits = _splits_of(rows)
     if split is not None and splits:
         reading.chosen_split(splits, split, path)
@@ -150,8 +151,9 @@ def hugging_face_readers(path: Any) -> dict[str, Callable]:
         files = _metadata_files(path)
     readers = {}
     for name, file in files.items():
-        splits = _splits_of(_read_rows(file)) if len(files) == 1 else []
-        for split in splits or [None]:
+        ignored = Problems("`from_hugging_face`", "skip")
+        rows = _read_rows(file, ignored) if len(files) == 1 else []
+        for split in _splits_of(rows) or [None]:
             key = split or name
             readers[key] = functools.partial(from_hugging_face, file, split)
     return readers or _shard_readers(path)
@@ -189,7 +191,7 @@ def _has_objects(path):
 # --- Metadata files: one row per image.
 
 
-def _read_rows(path):
+def _read_rows(path, problems):
     """Returns the rows of a metadata file as dicts."""
     if path.suffix == ".parquet":
         table = parquet.require(f"'{path}'").read_table(local_copy(path))
@@ -197,12 +199,13 @@ def _read_rows(path):
     if path.suffix == ".csv":
         (_, header), *lines = read_lines(path, "from_hugging_face") or [(1, [])]
         return [{k: _value(v) for k, v in zip(header, cells)} for _, cells in lines]
-    rows = read_json_lines(path, "from_hugging_face")
-    for number, row in rows:
-        rule = "`from_hugging_face` expects `file_name` in the json object of each line"
-        is_row = isinstance(row, dict) and isinstance(_first(row, _NAMES), str)
-        reading.require_content(is_row, f"{rule}: line {number}", path, row)
-    return [row for _, row in rows]
+    rows = read_json_lines(path, "from_hugging_face", problems)
+    expected = "json objects, each with `file_name`"
+    return [row for _, row in usable_entries(rows, _is_row, expected, path, problems)]
+
+
+def _is_row(content):
+    return isinstance(_first(dict_of(content), _NAMES), str)
 
 
 def _value(cell):

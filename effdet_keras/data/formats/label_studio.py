@@ -5,7 +5,6 @@ from __future__ import annotations
 import collections
 import os
 import re
-import reprlib
 import urllib.parse
 from collections.abc import Callable
 from typing import Any
@@ -19,11 +18,13 @@ from effdet_keras.data.formats.annotation_files import (
     Objects,
     class_order,
     corners_of,
+    dict_of,
     ellipse_box,
     head_of,
     hull_box,
     note_rotated,
     number_of,
+    numbered,
     numbers_of,
     points_of,
     polygon_shape,
@@ -31,6 +32,7 @@ from effdet_keras.data.formats.annotation_files import (
     read_path,
     readers_by_split,
     turned_corners,
+    usable_entries,
 )
 from effdet_keras.data.formats.image_paths import ImageLocator, path_parts
 from effdet_keras.data.formats.label_map import ClassNames
@@ -125,13 +127,10 @@ def _read_file(path, *, image_dir=None, class_names=None, on_error="auto", masks
     problems = Problems(f"`from_label_studio` of {str(path)!r}", on_error)
     locator = ImageLocator(path, image_dir)
     found, rotated = [], []
-    for number, task in enumerate(_read_tasks(path)):
+    for number, task in enumerate(_read_tasks(path, problems)):
         place = f"task {task.get('id', number)}"
         name, regions = _image_name(task), _regions_of(task)
-        if name is None:
-            detail = f"{place} has no image: {reprlib.repr(task.get('data', task))}"
-            problems.add("unreadable annotation", path.name, detail)
-        elif regions is None:
+        if regions is None:
             problems.add("unlabelled image", name, f"{place} has no annotation")
         else:
             source_id = task.get("id", number)
@@ -165,20 +164,22 @@ def is_label_studio(path: Any) -> bool:
 # --- Tasks: their image, and the regions of the annotation that is read.
 
 
-def _read_tasks(path):
+def _read_tasks(path, problems):
     content = read_json(path, "from_label_studio")
     content = [content] if isinstance(content, dict) else content
-    is_export = isinstance(content, list) and all(isinstance(t, dict) for t in content)
-    is_export = is_export and all(map(_is_task, content))
+    expected = "tasks, each with `data` and `annotations`"
     rule = (
-        "`from_label_studio` expects a json list of tasks, each with `data` and "
-        "`annotations`, as the export formats JSON and JSON-MIN have them"
+        f"`from_label_studio` expects a json list of {expected}, as the export formats "
+        "JSON and JSON-MIN have them"
     )
-    reading.require_content(is_export, rule, path, content)
-    return content
+    reading.require_content(isinstance(content, list), rule, path, content)
+    tasks = numbered(content, "task")
+    tasks = usable_entries(tasks, _is_task, expected, path, problems)
+    return [task for _, task in tasks]
 
 
-def _is_task(task):
+def _is_task(content):
+    task = dict_of(content)
     return isinstance(task.get("data", task), dict) and _image_name(task) is not None
 
 

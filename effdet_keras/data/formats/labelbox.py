@@ -17,6 +17,7 @@ from effdet_keras.data.formats.annotation_files import (
     head_of,
     hull_box,
     items_of,
+    numbered,
     numbers_of,
     points_of,
     polygon_shape,
@@ -24,6 +25,7 @@ from effdet_keras.data.formats.annotation_files import (
     read_json_lines,
     read_path,
     readers_by_split,
+    usable_entries,
 )
 from effdet_keras.data.formats.image_paths import ImageLocator, path_parts
 from effdet_keras.data.formats.label_map import ClassNames
@@ -34,9 +36,9 @@ _SUFFIXES = (".json", ".ndjson", ".jsonl")
 _SIDES = ("left", "top", "width", "height")
 _NAMES = ("title", "name", "value")  # keys of a class; people wrote the first
 _BOXES = ("bbox", "bounding_box")  # of the first and the second version
-_RULE = (
-    "`from_labelbox` expects the rows of an export, each with 'Labeled Data' and "
-    "'Label', or with 'data_row' and 'projects'"
+_EXPECTED = (
+    "rows of an export, each with 'Labeled Data' and 'Label', or with 'data_row' and "
+    "'projects',"
 )
 
 
@@ -125,9 +127,8 @@ def _read_file(path, *, image_dir=None, class_names=None, on_error="auto", masks
     problems = Problems(f"`from_labelbox` of {str(path)!r}", on_error)
     locator = ImageLocator(path, image_dir)
     images = {}  # id of the data row -> names and labels
-    for number, row in enumerate(_read_rows(path), 1):
+    for row in _read_rows(path, problems):
         names, source_id, labels = _parts_of(row)
-        reading.require_content(bool(names), f"{_RULE}: row {number}", path, row)
         _, known = images.setdefault(source_id, (names, []))
         known += labels
     found = []
@@ -151,16 +152,17 @@ def _read_file(path, *, image_dir=None, class_names=None, on_error="auto", masks
     return reading.make_dataset(found, classes, problems, source=path)
 
 
-def _read_rows(path):
+def _read_rows(path, problems):
     """Returns the rows of an export: a json list, or one object per line."""
     if head_of(path).startswith(b"["):
-        rows = read_json(path, "from_labelbox")
+        rows = numbered(read_json(path, "from_labelbox"), "row")
     else:
-        rows = [row for _, row in read_json_lines(path, "from_labelbox")]
-    reading.require_content(isinstance(rows, list), _RULE, path, rows)
-    for row in rows:
-        reading.require_content(isinstance(row, dict), _RULE, path, row)
-    return rows
+        rows = read_json_lines(path, "from_labelbox", problems)
+    return [row for _, row in usable_entries(rows, _is_row, _EXPECTED, path, problems)]
+
+
+def _is_row(content):
+    return isinstance(content, dict) and bool(_parts_of(content)[0])
 
 
 # --- A row: its image, and the labels that people gave it.

@@ -22,10 +22,12 @@ from effdet_keras.data.formats.annotation_files import (
     head_of,
     hull_box,
     number_of,
+    numbered,
     numbers_of,
     polygon_shape,
     read_json,
     read_path,
+    usable_entries,
 )
 from effdet_keras.data.formats.csv import read_lines
 from effdet_keras.data.formats.dataset_files import (
@@ -151,7 +153,7 @@ def _read_files(
         if file.suffix.lower() == ".csv":
             images = _read_csv(file, problems)
         else:
-            images, of_file = _read_via_json(file)
+            images, of_file = _read_via_json(file, problems)
             given = given or of_file
         contents.append((images, ImageLocator(file, image_dir)))
     for other in repeated:
@@ -274,27 +276,29 @@ def is_via(path: Any) -> bool:
     return is_project or (b'"filename"' in head and b'"regions"' in head)
 
 
-def _read_via_json(path):
-    """Returns each image's `(name, regions)`, and a project's region attributes."""
+def _read_via_json(path, problems=None):
+    """Returns each image's `(name, regions)`, and a project's region attributes.
+
+    Entries that are no images become problems; without `problems` they are left out.
+    """
     content = read_json(path, "from_via")
     given = {}
     if isinstance(content, dict) and _METADATA in content:
         attributes = dict_of(content.get("_via_attributes"))
         given = dict_of(attributes.get("region"))
         content = content[_METADATA]
-    images = list(content.values()) if isinstance(content, dict) else content
-    is_via_json = isinstance(images, list) and all(
-        isinstance(image, dict)
-        and "filename" in image
-        and isinstance(image.get("regions"), list | dict)
-        for image in images
-    )
-    rule = (
-        "`from_via` expects a json file of VIA 1 or 2: images, each with a `filename` "
-        "and `regions`"
-    )
-    reading.require_content(is_via_json, rule, path, content)
-    return [(str(i["filename"]), _regions(i["regions"])) for i in images], given
+    expected = "images of VIA 1 or 2, each with a `filename` and `regions`"
+    rule = f"`from_via` expects a json file with {expected}"
+    reading.require_content(isinstance(content, dict | list), rule, path, content)
+    entries = content.items() if isinstance(content, dict) else numbered(content)
+    problems = problems or Problems("`from_via`", "skip")
+    images = usable_entries(entries, _is_image, expected, path, problems)
+    return [(str(i["filename"]), _regions(i["regions"])) for _, i in images], given
+
+
+def _is_image(content):
+    image = dict_of(content)
+    return "filename" in image and isinstance(image.get("regions"), list | dict)
 
 
 def _regions(regions):

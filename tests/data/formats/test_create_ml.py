@@ -84,7 +84,7 @@ def test_fractions_and_other_files_are_explained(write, tmp_path):
     with pytest.raises(ValueError, match="1 normalized box: .*multiply"):
         from_create_ml(folder)
     (tmp_path / "other.json").write_text('[{"picture": "a.png"}]')
-    with pytest.raises(ValueError, match=r"a json list of images.*'picture'"):
+    with pytest.raises(ValueError, match=r"images, each with.*'picture'"):
         from_create_ml(tmp_path / "other.json")
     with pytest.raises(FileNotFoundError, match="no json file of Create ML"):
         from_create_ml(save_image(tmp_path / "empty" / "a.png").parent)

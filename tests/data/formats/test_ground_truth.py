@@ -73,7 +73,7 @@ def test_lines_that_were_not_labelled_and_bad_ones(write, tmp_path):
         ):
             from_ground_truth(folder)
     folder = write(row("a.png", BOX), {"a": 1})
-    with pytest.raises(ValueError, match="`source-ref`.*line 2"):
+    with pytest.raises(ValueError, match="line 2: .*`source-ref`"):
         from_ground_truth(folder)
     (tmp_path / "output.manifest").write_text("{'a'")
     with pytest.raises(ValueError, match=r"output\.manifest', line 1"):

@@ -226,5 +226,5 @@ def test_missing_images_and_other_files(write, tmp_path):
     with pytest.raises(FileNotFoundError, match=r"1 missing image: .*gone\.png"):
         from_label_studio(folder)
     (tmp_path / "other.json").write_text('[{"a": 1}]')
-    with pytest.raises(ValueError, match=r"a json list of tasks.*other\.json"):
+    with pytest.raises(ValueError, match=r"tasks, each with .*other\.json"):
         from_label_studio(tmp_path / "other.json")

@@ -182,5 +182,5 @@ def test_a_broken_line_is_named(write):
     folder = write([second("a.png", CAT_2)], "a.ndjson", text=as_lines)
     with (folder / "a.ndjson").open("a") as file:
         file.write('{"data_row": ')
-    with pytest.raises(ValueError, match=r"a\.ndjson', line 2"):
+    with pytest.raises(ValueError, match=r"a\.ndjson: line 2 is not valid json"):
         data.load(folder)
