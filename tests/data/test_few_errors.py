@@ -305,6 +305,17 @@ def test_a_damaged_json_of_a_split_is_named(tmp_path):
         assert list(load_splits(tmp_path)) == ["train"]
 
 
+@pytest.mark.parametrize("text", ["", "id,usage\n1,public\n", "version https://git\n"])
+def test_a_csv_file_of_a_split_that_cannot_be_read_is_named(tmp_path, text):
+    put(tmp_path, "a.png", "b.png")
+    put(tmp_path, "train_labels.csv", text=CSV + "a.png,40,20,cat,1,2,13,15\n")
+    put(tmp_path, "test_labels.csv", text=text)
+    with pytest.warns(UserWarning, match="test_labels.csv' is not read, although"):
+        assert list(load_splits(tmp_path)) == ["train"]
+    put(tmp_path, "test_labels.csv", text=CSV + "b.png,40,20,cat,1,2,13,15\n")
+    assert sorted(load_splits(tmp_path)) == ["test", "train"]
+
+
 def test_a_split_without_objects_may_have_a_few_errors(tmp_path):
     lists = {"train": range(40), "val": range(40, 80)}
     names = {s: [str(n) for n in numbers] for s, numbers in lists.items()}

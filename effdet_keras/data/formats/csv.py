@@ -24,7 +24,11 @@ from effdet_keras._internal.remote_path import (
 from effdet_keras._internal.whole_files import atomic_folder
 from effdet_keras.data.dataset import DetectionDataset, count_of
 from effdet_keras.data.formats import reading, writing
-from effdet_keras.data.formats.dataset_files import split_in_name, visible_files
+from effdet_keras.data.formats.dataset_files import (
+    role_of_split,
+    split_in_name,
+    visible_files,
+)
 from effdet_keras.data.formats.label_map import ClassNames
 from effdet_keras.data.problems import Problems
 from effdet_keras.errors import InvalidValueError
@@ -282,7 +286,7 @@ def csv_readers(path):
     texts = {file for file in files if file.suffix.lower() == ".txt"}
     if len(texts) > _MAX_TEXTS:  # one txt file for each image, of another format
         files, texts = [file for file in files if file not in texts], set()
-    readers, known, reasons = {}, [], []
+    readers, known, reasons = {}, [], {}
     for file in files:
         if file.suffix.lower() not in (".csv", ".txt"):
             continue
@@ -290,11 +294,12 @@ def csv_readers(path):
             read, _ = _format_of(_lines_in(file, limit=1), file)
         except ValueError as error:  # a file of another format
             if file not in texts:
-                reasons.append(str(error))
+                reasons[file] = str(error)
             continue
         if file not in texts or read is _read_retinanet:
             known.append((file, read))
     known, doubtful = _divided(known)
+    doubtful += _of_other_splits(reasons, [file for file, _ in known])
     names = reading.split_names([_name_of(file) for file, _ in known])
     for (file, read), name in zip(known, names):
         rows = []
@@ -306,8 +311,23 @@ def csv_readers(path):
         first = next(iter(readers))
         readers[first] = functools.partial(readers[first], left_out=doubtful)
     if reasons and not readers:  # if nothing else is found either, `load` reports why
-        raise InvalidValueError(". ".join(reasons[:3]))
+        raise InvalidValueError(". ".join(list(reasons.values())[:3]))
     return readers
+
+
+def _of_other_splits(reasons, known):
+    """Returns a text for each csv file that would be a split that no known file is.
+
+    Args:
+        reasons: dict from a file that cannot be read to the reason.
+        known: list of the files that can be read.
+    """
+    roles = {role_of_split(_name_of(file)) for file in known}
+    return [
+        f"{file.name!r} is not read, although its name is that of a split: {reason}"
+        for file, reason in reasons.items()
+        if known and role_of_split(_name_of(file)) not in roles | {None}
+    ]
 
 
 def _with_ends_behind(rows, path, problems):
