@@ -292,7 +292,7 @@ def _frontier_chart(result):
             f"The chart does not show {count_of(len(failures), 'failure')}, listed "
             "below."
         )
-    return Chart("AP over milliseconds", svg, tuple(words), tuple(groups))
+    return Chart("AP and latency", svg, tuple(words), tuple(groups))
 
 
 def _page(result):

@@ -24,7 +24,7 @@ class Training(NamedTuple):
         classes = "1 class" if self.classes == 1 else f"{self.classes} classes"
         return (
             f"{self.name} ({classes}, {self.boxes_per_image:.2g} boxes per image, "
-            f"boxes of {100 * self.side:.0f} % of its side)"
+            f"boxes about {100 * self.side:.0f} % as long as the image)"
         )
 
 
@@ -63,10 +63,10 @@ def forecast(dataset):
     errors = leave_one_out(SCORECARD)
     margin = np.quantile(errors, _HOLD, method="higher")
     return [
-        f"data most like yours: {like}; expect AP {max(expected - margin, 0.0):.2f} to "
-        f"{min(expected + margin, 1.0):.2f} with nothing set by hand (the AP of "
-        f"each of {len(errors)} datasets, expected from the others, is off by "
-        f"{np.mean(errors):.2f})"
+        f"Of the measured datasets, this one is most like {like}. Expect an AP of "
+        f"{max(expected - margin, 0.0):.2f} to {min(expected + margin, 1.0):.2f} with "
+        f"default settings: predicted in this way, the AP of {len(errors)} datasets "
+        f"was off by {np.mean(errors):.2f} on average."
     ]
 
 

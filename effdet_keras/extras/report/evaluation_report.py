@@ -176,14 +176,14 @@ def _confusion(evaluation):
     labels = [*sorted(most.tolist()), background]
     names = [*evaluation.class_names, "background"]
     names, cells = [names[label] for label in labels], counts[np.ix_(labels, labels)]
-    svg = charts.heat_map(names, names, cells, ("found as", "is"))
+    svg = charts.heat_map(names, names, cells, ("detected class", "true class"))
     words = (
         f"Detections from score {evaluation.shown_score:.2f} on, matched at IoU 0.5 "
         "whatever their class. The last column counts missed objects, the last row "
         "detections without an object. If there are many classes, those with the "
         "most errors are shown.",
     )
-    return Chart("Which class is taken for which", svg, words)
+    return Chart("Confusion matrix", svg, words)
 
 
 def _errors(evaluation):
@@ -198,7 +198,7 @@ def _errors(evaluation):
         "on is in brackets.",
         f"{meanings[0].upper()}{meanings[1:]}.",
     )
-    return Chart("What the errors cost", svg, words)
+    return Chart("Kinds of errors, and the AP50 that each costs", svg, words)
 
 
 def _calibration(evaluation):
@@ -209,7 +209,7 @@ def _calibration(evaluation):
     known = found.counts > 0
     points = found.mean_scores[known], found.precisions[known]
     svg = charts.curves(
-        [points], UNIT_TICKS, UNIT_TICKS, ("score", "share right"), diagonal=True
+        [points], UNIT_TICKS, UNIT_TICKS, ("score", "precision"), diagonal=True
     )
     words = [
         "On the dashed line, four in five of the detections with a score of 0.8 are "
@@ -218,7 +218,7 @@ def _calibration(evaluation):
     ]
     if evaluation.temperature is not None:
         words.append(f"The temperature that fits best is {evaluation.temperature:.2f}.")
-    return Chart("Whether scores can be trusted", svg, tuple(words))
+    return Chart("Reliability diagram of the scores", svg, tuple(words))
 
 
 def _slices(title, slices):

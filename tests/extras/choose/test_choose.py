@@ -198,7 +198,7 @@ def test_the_better_third_is_trained_on_and_the_best_file_is_handed_over(
         ("litert-int8", 0.40),
     }
     page = (tmp_path / "out" / "choose.html").read_text()
-    assert "<svg" in page and "AP over milliseconds" in page
+    assert "<svg" in page and "AP and latency" in page
     assert "after 6 steps" in page and "validation split, by which" in page
     assert "AP 0.067" in capsys.readouterr().out
 

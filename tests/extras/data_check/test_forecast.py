@@ -57,9 +57,10 @@ def test_four_of_five_intervals_hold_when_each_is_expected_from_the_others():
 
 def test_the_line_names_the_dataset_the_reason_and_the_error():
     (line,) = forecast(dataset_of(80, 1, 1))
-    assert line.startswith("data most like yours: cats (1 class, 1.2 boxes per image")
-    assert "expect AP 0." in line and "5 datasets" in line
-    low, high = map(float, line.split("expect AP ")[1].split(" with")[0].split(" to "))
+    start = "Of the measured datasets, this one is most like cats (1 class, 1.2 boxes"
+    assert line.startswith(start)
+    assert "Expect an AP of 0." in line and "5 datasets" in line
+    low, high = map(float, line.split("an AP of ")[1].split(" with")[0].split(" to "))
     cats = module.SCORECARD[0]
     assert low < cats.ap < high
     assert forecast(dataset_of(3, 0, 1)) == []

@@ -101,9 +101,9 @@ def test_every_part_is_there(page, report):
     charts = re.findall("<h3>([A-Z][^<:]*)</h3><svg", page)
     assert charts == [
         "Precision and recall",
-        "Which class is taken for which",
-        "What the errors cost",
-        "Whether scores can be trusted",
+        "Confusion matrix",
+        "Kinds of errors, and the AP50 that each costs",
+        "Reliability diagram of the scores",
         "AP by size of object",
         "Loss",
         "Average precision",
