@@ -157,7 +157,7 @@ def _read_files(
             given = given or of_file
         contents.append((images, ImageLocator(file, image_dir)))
     for other in repeated:
-        there, here = (_count_boxes(file) for file in (other, path))
+        there, here = (_count_boxes(_read_via_json(f)[0]) for f in (other, path))
         detail = f"{other.name!r} has the same images as {path.name!r}: "
         detail += f"{count_of(there, 'box', 'boxes')} there, {here:,} here"
         problems.add_note("repeated annotation file", path.parent.name, detail)
@@ -183,13 +183,18 @@ def via_readers(path: Any) -> dict[str, Callable]:
     Args:
         path: file or folder.
     """
-    files = _different(files_by_split(path, (".json",), is_via))
-    files, repeated = _one_of_each_split(path, files)
+    files = files_by_split(path, (".json",), is_via)
+    images, repeated = {}, {}
+    if len(files) > 1:
+        images = {file: _read_via_json(file)[0] for file in files.values()}
+        files = _different(files, images)
+    if len(files) > 1:
+        files, repeated = _one_of_each_split(path, files, images)
     # A csv file beside a json file has the same boxes, unless it is of another split.
     tables = files_by_split(path, (".csv",), is_via)
     others = {s: f for s, f in tables.items() if _names_split(f) and s not in files}
     files = files | others if files else tables
-    if _are_parts(files):
+    if _are_parts(files, images):
         whole = functools.partial(_read_files, list(files.values()))
         return {reading.ONE_SPLIT: whole}
     return {
@@ -202,33 +207,32 @@ def _names_split(file):
     return split_in_name(file.stem) is not None
 
 
-def _are_parts(files):
+def _are_parts(files, images):
     """Returns whether files without split names are parts of one dataset.
 
-    They are if they lie in one folder and have different images.
+    They are if they lie in one folder and have different images. `images` is a dict
+    from each json file to its images.
     """
     if len(files) < 2 or any(role_of_split(split) is not None for split in files):
         return False
     if any(file.suffix.lower() != ".json" for file in files.values()):
         return False
-    names = [{name for name, _ in _read_via_json(f)[0]} for f in files.values()]
+    names = [{name for name, _ in images[file]} for file in files.values()]
     return len({f.parent for f in files.values()}) == 1 and not any(
         one & other for i, one in enumerate(names) for other in names[:i]
     )
 
 
-def _different(files):
+def _different(files, images):
     """Returns the files without those that repeat the regions of an earlier file.
 
     A project repeats the regions of the json file that was exported from it. Equal
     files of two splits are kept: when they are read, a warning says that they are the
     same.
     """
-    if len(files) < 2:
-        return files
     different, contents = {}, []
     for split, file in files.items():
-        content, role = (file.parent, _read_via_json(file)[0]), role_of_split(split)
+        content, role = (file.parent, images[file]), role_of_split(split)
         roles = [r for c, r in contents if c == content]
         if not roles or (role is not None and None not in roles and role not in roles):
             contents.append((content, role))
@@ -238,7 +242,7 @@ def _different(files):
     return different
 
 
-def _one_of_each_split(path, files):
+def _one_of_each_split(path, files, images):
     """Chooses one file in the folder of each split whose files have the same images.
 
     Returns:
@@ -246,23 +250,23 @@ def _one_of_each_split(path, files):
         the others.
     """
     found, repeated = {}, {}
-    for split, folder in split_folders(path).items() if len(files) > 1 else ():
+    for split, folder in split_folders(path).items():
         own = {
             name: file
             for name, file in files.items()
             if folder in (file.parent, file.parent.parent)
         }
-        images = [{name for name, _ in _read_via_json(f)[0]} for f in own.values()]
-        if own and all(names == images[0] for names in images):
-            best = max(own.values(), key=_count_boxes)
+        names = [{name for name, _ in images[file]} for file in own.values()]
+        if own and all(one == names[0] for one in names):
+            best = max(own.values(), key=lambda file: _count_boxes(images[file]))
             repeated[best] = [file for file in own.values() if file != best]
             own = {split: best}
         found |= own
     return found or files, repeated
 
 
-def _count_boxes(file):
-    return sum(len(regions) for _, regions in _read_via_json(file)[0])
+def _count_boxes(images):
+    return sum(len(regions) for _, regions in images)
 
 
 def is_via(path: Any) -> bool:
