@@ -138,10 +138,15 @@ def test_a_category_without_boxes_is_left_out_by_class_names(read):
 @pytest.mark.parametrize(
     ("heading", "quote", "box", "label"),
     [
-        ("Labels start at 1", "Labels must lie below the model's", (8, 8, 40, 40), 3),
+        (
+            "Labels start at 1",
+            "Labels must start at 0 and be below the model's",
+            (8, 8, 40, 40),
+            3,
+        ),
         (
             "Boxes are xywh, or between 0 and 1",
-            "one ends before it begins",
+            "this box ends before it begins",
             (30, 8, 20, 10),
             0,
         ),

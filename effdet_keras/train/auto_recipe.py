@@ -216,20 +216,23 @@ def describe(
         f"{facts.batch_size}"
     )
     if facts.steps >= LONG:
-        return f"{title}: the reference's."
+        return f'{title}: the settings of the recipe "reference".'
     compile_rows = [(f"{c.field}={c.value!r}", c.reason) for c in choices]
     images = facts.num_images, facts.batch_size
     augment = augmentation(*images, facts.steps // _steps_of_epoch(*images))
     auto_fields = {  # arguments that `fit` chooses, because it makes the batches
         "scale_jitter": (
             scale_jitter(facts.num_images),
-            "objects keep about their size; of `batches`",
+            "the scale of objects varies little; argument of `batches`",
         ),
-        "augment": (augment, "each image is seen many times; of `batches`"),
-        "batch_size": (facts.batch_size, "fits into most memories; of `fit`"),
+        "augment": (augment, "each image is seen many times; argument of `batches`"),
+        "batch_size": (
+            facts.batch_size,
+            ("fits into the memory of most devices; argument of `fit`"),
+        ),
         "epochs": (
             facts.epochs or num_epochs(facts.num_images, facts.batch_size),
-            f"{STEPS:,} steps, without early stopping; of `fit`",
+            f"{STEPS:,} steps, without early stopping; argument of `fit`",
         ),
     }
     fit_rows = [
@@ -238,11 +241,11 @@ def describe(
         if name in facts.auto_fields and value is not None
     ]
     width = max((len(argument) for argument, _ in compile_rows + fit_rows), default=0)
-    lines = [f"{title}. To change as you like, arguments of `compile`:"]
+    lines = [f"{title}. To change a setting, pass it as an argument of `compile`:"]
     lines += [f"  {argument:<{width}}  {reason}" for argument, reason in compile_rows]
     if fit_rows:
-        lines.append("and of `fit` and `batches`:")
+        lines.append("and these as arguments of `fit` and `batches`:")
         lines += [f"  {argument:<{width}}  {reason}" for argument, reason in fit_rows]
     if given_fields:
-        lines.append(f"  as given: {', '.join(given_fields)}")
+        lines.append(f"  given by you: {', '.join(given_fields)}")
     return "\n".join(lines)

@@ -135,9 +135,10 @@ class WeightAverages:
         """
         if self.is_swapped:
             raise InvalidStateError(
-                "The model's weights are their moving averages. In a training loop of "
-                "your own call `model.averages.swap_out()` before the first step and "
-                "`model.averages.swap_in()` after the last."
+                "The model's variables hold the moving averages of its weights, which "
+                "cannot be trained. In a training loop of your own, call "
+                "`model.averages.swap_out()` before the first step and "
+                "`model.averages.swap_in()` after the last one."
             )
         # 1 - (1 + k) / (10 + k), without loss of precision.
         rate = 9.0 / (10.0 + ops.cast(step, "float32"))
@@ -231,9 +232,10 @@ class WeightAverages:
         keys = [_key(prefix, source) for source in self.sources]
         if set(keys) != found:
             raise InvalidValueError(
-                f"The file holds {len(found)} moving averages, this model {len(keys)}: "
-                "it was compiled with other trainable weights. Compile it as it was "
-                "when the file was written."
+                f"The file holds {len(found)} moving averages, but this model has "
+                f"{len(keys)}: when the file was written, the model was compiled with "
+                "other trainable weights. Compile it as it was then, and load the "
+                "file again."
             )
         values = [store[key] for key in keys]
         if is_swapped:  # the variables of the file hold the averages
@@ -279,7 +281,10 @@ def _averages_of(variables):
     Raises ValueError unless the variables are float32 or float64.
     """
     # A 16-bit average would never change: 1 - decay is below the machine epsilon.
-    rule = "Moving averages are of float32 variables, as in models of mixed precision"
+    rule = (
+        "Moving averages need variables of float32 or float64, such as those of "
+        "models with mixed precision"
+    )
     first = variables[0]
     is_right = first.dtype in ("float32", "float64")
     require(is_right, rule, path=first.path, dtype=first.dtype)
@@ -363,7 +368,8 @@ class SwapEMA(keras.callbacks.Callback):
     def on_test_begin(self, logs: dict | None = None) -> None:
         averages = self.model.averages
         rule = (
-            "`SwapEMA` needs moving averages: leave it out, or compile with `ema_decay`"
+            "`SwapEMA` needs moving averages, which this model does not have: compile "
+            "it with `ema_decay`, or leave `SwapEMA` out"
         )
         require(averages is not None, rule, averages=averages, model=self.model.name)
         averages.swap_in()

@@ -114,8 +114,8 @@ def _check_accumulation(optimizer):
     steps = steps_per_update(optimizer)
     require(
         steps == 1 or not ON_TENSORFLOW or num_replicas() == 1,
-        "Keras cannot accumulate gradients under a `tf.distribute` strategy of several "
-        "devices: leave `accumulate_steps` out",
+        "Keras cannot accumulate gradients under a `tf.distribute` strategy with "
+        "several devices: leave `accumulate_steps` out",
         accumulate_steps=steps,
     )
 
@@ -127,7 +127,11 @@ def _check_loss_scale(model, recipe, optimizer, keras_options):
     is_float16 = model.dtype_policy.name == "mixed_float16"
     wraps = is_float16 and keras_options["auto_scale_loss"]
     is_scaled = wraps or isinstance(optimizer, keras.optimizers.LossScaleOptimizer)
-    rule = "`loss_scale` is for models of `mixed_float16`"
+    rule = (
+        "`loss_scale` is only for models whose loss Keras scales: those of the dtype "
+        "policy 'mixed_float16', without `auto_scale_loss=False`. Leave `loss_scale` "
+        "out, or set that policy before the model is made"
+    )
     require(is_scaled, rule, loss_scale=recipe.loss_scale, dtype=model.dtype_policy)
 
 

@@ -103,7 +103,7 @@ def flatten_callbacks(callbacks: Any) -> list[keras.callbacks.Callback]:
     flat = keras.tree.flatten([] if callbacks is None else callbacks)
     for callback in flat:
         is_callback = hasattr(callback, "set_model") and not isinstance(callback, type)
-        rule = "`callbacks` must be objects of `keras.callbacks.Callback`"
+        rule = "`callbacks` must contain only instances of `keras.callbacks.Callback`"
         require(is_callback, rule, InvalidTypeError, callback=callback)
     return flat
 

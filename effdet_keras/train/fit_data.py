@@ -171,8 +171,9 @@ def _in_whole_executions(model, steps_per_epoch):
         return steps_per_epoch
     whole = -(-steps_per_epoch // group) * group
     warnings.warn(
-        f"An epoch has {whole} steps, not `steps_per_epoch={steps_per_epoch}`: Keras "
-        f"trains `steps_per_execution={group}` at once. Pass a multiple of it.",
+        f"Each epoch has {whole} steps, not `steps_per_epoch={steps_per_epoch}`, "
+        f"because Keras runs `steps_per_execution={group}` steps at once. Pass a "
+        f"multiple of {group} as `steps_per_epoch`.",
         stacklevel=4,
     )
     return whole

@@ -35,11 +35,15 @@ def freeze(model, what, batch_norm=True):
         layers = dict.fromkeys(v.path.split("/")[0] for v in weights)
         names = ", ".join(map(repr, [*WEIGHT_GROUPS, ALL_BUT_NEW_CLASSES]))
         raise InvalidValueError(
-            f"No weight matches. Received: freeze={what!r}. It may be {names}, or a "
-            "regular expression that matches from the start of a path; paths start "
-            f"with {', '.join(layers)}."
+            f"No weight of the model matches. Received: freeze={what!r}. `freeze` "
+            f"(--freeze) must be {names}, or a regular expression that matches the "
+            f"beginning of a weight's path. Paths begin with {', '.join(layers)}."
         )
-    require(len(frozen) < len(weights), "Nothing is left to train", freeze=what)
+    require(
+        len(frozen) < len(weights),
+        ("This freezes all weights of the model, so that nothing is left to train"),
+        freeze=what,
+    )
     _freeze_paths(model, frozen, batch_norm)
 
 
@@ -99,7 +103,11 @@ def unchanged_by_errors(model):
 
 def _freeze_all_but_new_classes(model, batch_norm):
     """Freezes all weights except the outputs of new classes in the class head."""
-    rule = f"`freeze={ALL_BUT_NEW_CLASSES!r}` keeps the statistics of all batch norms"
+    rule = (
+        f"`freeze={ALL_BUT_NEW_CLASSES!r}` always freezes the statistics of all batch "
+        "norms too, so `freeze_batch_norm` (`batch_norm` of the method `freeze`) must "
+        "be True"
+    )
     require(batch_norm, rule, freeze_batch_norm=batch_norm)
     labels = labels_to_freeze(model)
     outputs = {v.path for v in output_variables(model)}

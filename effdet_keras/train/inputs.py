@@ -38,9 +38,9 @@ def require_single_process(what: str) -> None:
     """Raises ValueError if several processes run: all would do the same, and wait."""
     if current_processes().count > 1:
         raise InvalidValueError(
-            f"{what} does not divide its work among several processes. For losses and "
-            "AP use the callback `COCOEvaluation(dataset, losses=True)` or its "
-            "`evaluate(model)`, which do."
+            f"{what} cannot divide its work among several processes. To compute losses "
+            "and AP with several processes, use the callback `COCOEvaluation(dataset, "
+            "losses=True)` or its method `evaluate(model)`."
         )
 
 
@@ -53,8 +53,9 @@ def warn_if_nothing_is_left(
     """
     if position is None and initial_epoch and initial_epoch >= epochs:
         warnings.warn(
-            f"`epochs` is the last epoch, not their number: from `initial_epoch="
-            f"{initial_epoch}` to `epochs={epochs}` there is nothing to train.",
+            f"There is nothing to train from `initial_epoch={initial_epoch}` to "
+            f"`epochs={epochs}`: `epochs` is the number of the last epoch, not the "
+            "number of epochs to add.",
             stacklevel=3,
         )
 
@@ -79,12 +80,15 @@ def split_validation(x: Any, y: Any, fraction: float) -> tuple[Any, Any, tuple]:
     """
     require(
         hasattr(x, "shape") and isinstance(y, Mapping),
-        "`validation_split` is for arrays. Of a `DetectionDataset` make two: "
-        "`train, valid = dataset.split(0.8)`, and of batches with `take` and `skip`",
+        "`validation_split` works only with arrays. Split a `DetectionDataset` with "
+        "`train, valid = dataset.split(0.8)`, and batches with `take` and `skip`",
         x_type=type(x).__name__,
     )
     count = int(len(x) * (1.0 - fraction))
-    rule = "`validation_split` must leave images for both"
+    rule = (
+        "`validation_split` must leave at least one image for training and one for "
+        "validation"
+    )
     require(0 < count < len(x), rule, validation_split=fraction, images=len(x))
     first = {name: values[:count] for name, values in y.items()}
     last = {name: values[count:] for name, values in y.items()}
@@ -110,9 +114,10 @@ def check_data(model, x, y=None, *, trains=False):
     refuse_other_forms(x, y)
     require(
         not (x is None or isinstance(x, (str, list, tuple, dict))),
-        "`fit` and `evaluate` take a `DetectionDataset`, which "
-        "`effdet_keras.data.load(path)` reads; batches of `(images, ground truth)`; or "
-        "arrays: images `[B, H, W, 3]` and a dict of ground truth",
+        "`fit` and `evaluate` take a `DetectionDataset`, as "
+        "`effdet_keras.data.load(path)` returns it; batches of `(images, ground "
+        "truth)`; or arrays, which are images `[B, H, W, 3]` and a dict of ground "
+        "truth",
         x_type=type(x).__name__,
     )
     if hasattr(x, "element_spec"):  # tf.data
@@ -169,10 +174,11 @@ def print_training_hints(model, data):
     compiles = model.jit_compile and not model.run_eagerly
     if compiles and model.train_function is None and runs_on_processors():
         print(
-            "XLA compiles the training step before the first one (`jit_compile=True`). "
-            "On processors that takes a minute or more for small models, and many "
-            "minutes for large ones or where other programs run; nothing is printed "
-            'meanwhile. `compile(jit_compile="auto")` begins at once.',
+            "With `jit_compile=True`, XLA compiles the training step before it runs "
+            "for the first time. On CPUs that takes a minute or more for small "
+            "models, and many minutes for large models or on a busy machine; nothing "
+            'is printed meanwhile. With `compile(jit_compile="auto")` training begins '
+            "at once.",
             flush=True,
         )
     is_new = model.settings is not None and not steps_done(model.optimizer)
@@ -200,8 +206,8 @@ truth["labels"].to_tensor(-1)}
     data = data.map(convert)
 """
 _RAGGED_IMAGES = (
-    "Images of several sizes must be resized to the model's `image_size`, their boxes "
-    "with them. A `DetectionDataset` does that: see `ek.data.from_arrays` and "
+    "Images of different sizes must be resized to the model's `image_size`, together "
+    "with their boxes. A `DetectionDataset` does that: see `ek.data.from_arrays` and "
     "`effdet_keras.data.load`"
 )
 
@@ -258,21 +264,25 @@ def check_truth(truth, sample_weight, config):
     require(
         "masks" in keys or not config.has_segmentation,
         "A model with a segmentation head needs 'masks' `[B, H, W]` in the ground "
-        "truth: the class of each pixel, 255 where it has none. Datasets have them "
-        "with `from_coco(..., masks=True)` or `dataset.with_masks(folder, names)`",
+        "truth: the class of each pixel, and 255 for pixels without a class. A "
+        "dataset has masks if you read it with `from_coco(..., masks=True)` or call "
+        "`dataset.with_masks(folder, names)`",
         keys=sorted(keys) or type(truth),
     )
     require(
         {"boxes", "labels"} <= keys or not config.has_detection,
         "The ground truth of a batch must be a dict with 'boxes' `[B, M, 4]` (yxyx, "
-        "pixels) and 'labels' `[B, M]` (-1 is padding)",
+        "in pixels) and 'labels' `[B, M]` (-1 for padding)",
         keys=sorted(keys) or type(truth),
     )
 
 
 def refuse_sample_weight(sample_weight: Any) -> None:
     """Raises ValueError if Keras passes weights of images."""
-    rule = "`EfficientDet` takes no `sample_weight`: the ground truth has `weights`"
+    rule = (
+        "`EfficientDet` does not accept `sample_weight`: put `weights` into the "
+        "ground truth instead"
+    )
     require(sample_weight is None, rule, type=type(sample_weight))
 
 
@@ -303,9 +313,10 @@ def batch_size_and_steps(x, batch_size, steps_per_epoch, *, must_know=True):
         batch, steps = batch or 1, max(steps, 1)
     require(
         batch is not None and steps >= 1,
-        "The learning-rate schedule needs the batch size and the steps per epoch, and "
-        "this data does not tell them: give `steps_per_epoch` (and `batch_size`) to "
-        "`fit`, or `compile` with a schedule or an optimizer of your own",
+        "The learning-rate schedule needs the batch size and the number of steps per "
+        "epoch, which cannot be read from this data: pass `steps_per_epoch` (and "
+        "`batch_size`) to `fit`, or call `compile` with a schedule or an optimizer of "
+        "your own",
         x=x,
     )
     # Each of several processes has its share of a batch.
@@ -330,16 +341,19 @@ def _check_classes(what, argument, names, known, count):
         other not in (None, name) for name, other in zip(names, known)
     ):
         raise InvalidValueError(
-            f"Dataset and model must name the same {what} in the same order. Received: "
-            f"a dataset with {len(names)}: {', '.join(names[:8])}; a model with "
-            f"{count}: {', '.join(map(str, known[:8]))}. Make the model with "
-            f"`{argument}=dataset.{argument}`, or read the data with the model's."
+            f"The dataset and the model must have the same {what} in the same order. "
+            f"Received: a dataset with {len(names)}: {', '.join(names[:8])}; a model "
+            f"with {count}: {', '.join(map(str, known[:8]))}. Make the model with "
+            f"`{argument}=dataset.{argument}`, or read the dataset with "
+            f"`{argument}=model.{argument}`."
         )
 
 
 def _check_arrays(model, images, truth, trains):
     """Raises ValueError if images and ground truth cannot be used with the model."""
-    require(len(images) > 0, "There are no images", **{"x.shape": images.shape})
+    require(
+        len(images) > 0, ("The array `x` has no images"), **{"x.shape": images.shape}
+    )
     _check_images(model, images.shape)
     check_truth(truth, None, model.config)
     fault = explain_batch(truth, model.config)
@@ -350,8 +364,8 @@ def _check_arrays(model, images, truth, trains):
         has_box = ops.convert_to_numpy(truth["boxes"]).any(axis=-1)
         require(
             bool(((labels >= 0) & has_box).any()),
-            "There is nothing to learn from ground truth without a box: all rows are "
-            "padding (label -1, or four zeros)",
+            "The ground truth has no box, so there is nothing to learn: all rows are "
+            "padding (label -1, or a box of four zeros)",
             labels=labels.shape,
         )
 
@@ -367,8 +381,9 @@ def _check_images(model, shape):
     require(
         len(shape) == 4
         and all(None in pair or pair[0] == pair[1] for pair in zip(shape, expected)),
-        "Images must be in batches, which `.batch(size)` makes, and of the size of the "
-        "model: see `image_size` of `batches` and `from_preset`",
+        "Images must come in batches (`.batch(size)` makes them), and their size must "
+        "be the model's `image_size`: set `image_size` in `batches` or in "
+        "`from_preset`",
         expected=expected,
         shape=tuple(shape),
     )
@@ -496,10 +511,11 @@ def explain_batch(truth, config):
         wrong = _wrong_pixels(truth["masks"], config.seg_num_classes)
         for image, row, column in np.argwhere(ops.convert_to_numpy(wrong)).tolist():
             return (
-                "Classes of pixels must be whole numbers from 0 to below the model's "
-                f"`seg_num_classes`, {config.seg_num_classes}, or {IGNORED_PIXEL} for "
-                f"none. Received: {truth['masks'][image, row, column]} in row {row}, "
-                f"column {column} of mask {image}"
+                "Each pixel of a mask must be a class, a whole number from 0 to "
+                f"{config.seg_num_classes - 1} (the model's `seg_num_classes` is "
+                f"{config.seg_num_classes}), or {IGNORED_PIXEL} for no class. "
+                f"Received: {truth['masks'][image, row, column]} in row {row}, column "
+                f"{column} of mask {image}"
             )
     return None
 
@@ -534,21 +550,21 @@ def _faults(truth, config):
     all_tiny = ops.all(tiny | ~used) & (ops.sum(ops.cast(used, "int32")) > 1)
     return {
         "Labels must be whole numbers": given != ops.cast(labels, given.dtype),
-        "Labels must count from 0, and be -1 in rows of padding": (
+        "Labels must start at 0, and be -1 only in rows of padding": (
             (labels < BACKGROUND) & has_box
         ),
-        f"Labels must lie below the model's `num_classes`, {num_classes}, and count "
-        "from 0": labels >= num_classes,
+        "Labels must start at 0 and be below the model's `num_classes`, "
+        f"{num_classes}": labels >= num_classes,
         "Boxes must be finite numbers": used & ~finite,
-        "Boxes must be `yxyx`: top, left, bottom, right; here one ends before it "
-        "begins": used & ops.any(high < low, axis=-1),
-        "Boxes must be `yxyx` in pixels of the input, of (height, width) "
-        f"{tuple(image_size)}; here the center of one lies outside. Are x and y "
-        "swapped, or are the boxes those of the image before it was resized?": (
+        "Boxes must be `yxyx`, which is top, left, bottom, right; this box ends "
+        "before it begins": used & ops.any(high < low, axis=-1),
+        "Boxes must be `yxyx` in pixels of the model's input, whose (height, width) "
+        f"is {tuple(image_size)}; the center of this box lies outside. Are x and y "
+        "swapped, or do the boxes belong to the image before it was resized?": (
             used & finite & ~inside
         ),
-        "Boxes must be in pixels; here all lie between 0 and 1. Multiply them by the "
-        "height and width of the input": used & all_tiny,
+        "Boxes must be in pixels, but all boxes of this batch lie between 0 and 1. "
+        "Multiply them by the height and width of the input": used & all_tiny,
     }
 
 
@@ -623,8 +639,8 @@ class ErrorContext:
         if truth is None:
             fault = None
             batch = (
-                f"It is the batch of {where} or of one of those that ran with it. "
-                "Compile with `steps_per_execution=1` to see its images"
+                f"It is the batch of {where} or of another step that ran together with "
+                "it. Compile with `steps_per_execution=1` to see its images"
             )
         else:
             fault = explain_batch(truth, config)
@@ -637,9 +653,9 @@ class ErrorContext:
         error = NonFiniteLossError(
             "The loss is not finite, or its gradients or the statistics of batch norm "
             f"are not. {batch}. This batch did not change the model, which can still "
-            "be saved. Usual causes: a learning rate too high for the batch size, no "
-            "`clip_norm`, float16 where bfloat16 would hold the values, or pixels "
-            "that are not finite or far from 0-255."
+            "be saved. Usual causes: a learning rate that is too high for the batch "
+            "size; no `clip_norm`; float16, where bfloat16 could hold the values; or "
+            "pixels that are not finite or far outside of 0 to 255."
         )
         # Another replica may have found before that its ground truth is wrong. That
         # error explains more, so it is kept.

@@ -23,8 +23,8 @@ from effdet_keras.weights.network_arrays import network_arrays, tf1_name
 
 ALL_BUT_NEW_CLASSES = "all-but-new-classes"
 _OLD_CLASSES_STAND_STILL = (
-    f"`freeze={ALL_BUT_NEW_CLASSES!r}` keeps what the model computes for old classes: "
-    "leave {} out, or freeze something else"
+    f"`freeze={ALL_BUT_NEW_CLASSES!r}` keeps what the model computes for the old "
+    f"classes: leave {{}} out, or freeze something else"
 )
 
 
@@ -41,25 +41,27 @@ def new_labels(model: Any) -> tuple[int, ...]:
     example = "`EfficientDet.from_preset(..., weights='runs/old', class_names={})`"
     if loaded is None:
         raise InvalidValueError(
-            f"`freeze={ALL_BUT_NEW_CLASSES!r}` keeps the classes of a detector, and "
-            "none was loaded as a whole: some weights keep their initial values. Load "
-            "a detector into a model of its classes and the new ones: "
+            f"`freeze={ALL_BUT_NEW_CLASSES!r}` keeps the classes of a loaded detector, "
+            "but no complete detector was loaded: some weights still have their "
+            "initial values. Load a detector into a model that has its classes and "
+            "the new ones: "
             f"{example.format([*(model.class_names or ['old']), 'new'])}."
         )
     if not loaded.new_labels:
         names = _named(model.class_names)
         raise InvalidValueError(
-            f"`freeze={ALL_BUT_NEW_CLASSES!r}` leaves nothing to train: the loaded "
-            f"detector has all classes of the model, {names}. Name the new ones as "
-            f"well: {example.format([*(model.class_names or ['old']), 'new'])}."
+            f"`freeze={ALL_BUT_NEW_CLASSES!r}` leaves nothing to train, because the "
+            f"loaded detector already has all classes of the model: {names}. Give the "
+            "names of the new classes as well: "
+            f"{example.format([*(model.class_names or ['old']), 'new'])}."
         )
     if len(loaded.new_labels) == model.num_classes:
         names = [*(loaded.names or ["old"]), *(model.class_names or ["new"])]
         raise InvalidValueError(
             f"`freeze={ALL_BUT_NEW_CLASSES!r}` keeps the classes of the loaded "
-            f"detector, {_named(loaded.names)}, and the model has none of these names: "
-            f"its classes are {_named(model.class_names)}. Name the old ones as well: "
-            f"{example.format(names)}."
+            f"detector, {_named(loaded.names)}, but the model has none of them: its "
+            f"classes are {_named(model.class_names)}. Give the names of the old "
+            f"classes as well: {example.format(names)}."
         )
     return loaded.new_labels
 

@@ -58,7 +58,10 @@ def check_found(argument, patterns, variables):
     paths = [variable.path for variable in variables]
     for pattern in patterns:
         near = difflib.get_close_matches(pattern, paths, n=3, cutoff=0.0)
-        expected = f"found in paths of the model's variables, such as {near}"
+        expected = (
+            "a regular expression that occurs in the path of one of the model's "
+            f"variables, such as {near}"
+        )
         is_found = any(re.search(pattern, path) for path in paths)
         check_argument(is_found, argument, pattern, expected)
 

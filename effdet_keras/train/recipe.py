@@ -216,23 +216,31 @@ class Recipe(RecipeFields):
         """
         if self._brings_optimizer:
             for field in ("schedule", "learning_rate", "accumulate_steps"):
-                rule = f"A Keras optimizer has its own `{field}`: leave one of them out"
+                rule = (
+                    f"A Keras optimizer already sets its own `{field}`: leave out "
+                    f"`{field}` or the optimizer"
+                )
                 received = {field: getattr(self, field), "optimizer": self.optimizer}
                 require(not self.is_given(field), rule, **received)
-            rule = "`learning_rate_multipliers` are not for a Keras optimizer"
+            rule = (
+                "`learning_rate_multipliers` do not work with a Keras optimizer: "
+                "leave them out, or name an optimizer, such as optimizer='sgd'"
+            )
             factors = self.learning_rate_multipliers
             require(factors in (None, AUTO), rule, learning_rate_multipliers=factors)
             return
         is_one = not isinstance(self.weight_decay, dict)
         require(
             is_one or not has_own_decay(self.optimizer),
-            "AdamW and Muon decay all kernels alike: `weight_decay` is one number",
+            "AdamW and Muon decay all kernels by the same factor, so `weight_decay` "
+            "must be one number",
             weight_decay=self.weight_decay,
         )
         has_rates = self._brings_schedule or has_own_rates(self._schedule)
         require(
             self.learning_rate is None or not has_rates,
-            "`learning_rate` is part of a `LearningRateSchedule` and of 'manual_step'",
+            "A `LearningRateSchedule` and 'manual_step' contain the learning rates "
+            "themselves: leave `learning_rate` out",
             learning_rate=self.learning_rate,
             schedule=self.schedule,
         )
@@ -255,9 +263,10 @@ class Recipe(RecipeFields):
         for name in changes:
             if name not in known:
                 raise InvalidTypeError(
-                    f"`compile` has no argument {name!r}.{hint(name, known)} The "
-                    f"fields of a `Recipe` are {', '.join(known)}. For metrics pass "
-                    "`callbacks=[ek.callbacks.COCOEvaluation(dataset)]` to `fit`."
+                    f"`compile` has no argument {name!r}.{hint(name, known)} Its "
+                    f"arguments are the fields of `Recipe`: {', '.join(known)}. For "
+                    "metrics pass `callbacks=[ek.callbacks.COCOEvaluation(dataset)]` "
+                    "to `fit`."
                 )
         if not isinstance(recipe, cls):
             return cls(recipe, **changes)

@@ -79,7 +79,7 @@ def resolve_auto_fields(model: Any, facts: TrainingFacts, *, verbose: bool) -> N
     epochs = facts.epochs or facts.steps  # if not known: the most that is possible
     with_warmup = shorten_warmup(recipe, facts.steps // epochs, facts.steps)
     if with_warmup != recipe:
-        why = "a tenth of the steps is warm-up, not an epoch"
+        why = "warm-up takes a tenth of the steps, not a whole epoch"
         choices.append(AutoChoice("schedule", with_warmup.schedule, why))
         recipe = with_warmup
     if any(choice.field == "freeze" for choice in choices):

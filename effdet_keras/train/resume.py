@@ -75,17 +75,18 @@ def print_resume_message(position: TrainingPosition, epochs: int, verbose: Any) 
     """Prints where a training resumes, and warns if it was complete or stopped."""
     if position.epoch >= epochs:
         warnings.warn(
-            f"The checkpoint is from the end of epoch {position.epoch}, and `epochs` "
-            f"is {epochs}: there is nothing left to train. Pass "
-            f"`epochs={position.epoch} + ...`, or `initial_epoch=0` to begin again.",
+            "There is nothing left to train: the checkpoint was written at the end of "
+            f"epoch {position.epoch}, and `epochs` is {epochs}. Pass "
+            f"`epochs={position.epoch} + ...` to train longer, or `initial_epoch=0` to "
+            "begin again.",
             stacklevel=3,
         )
         return
     if position.is_stopped:
         warnings.warn(
-            "A callback, such as `EarlyStopping`, had stopped the training of the "
-            f"checkpoint: `fit` resumes it at {position}, up to `epochs={epochs}`. To "
-            "leave it as it is, use the checkpoint, and do not call `fit`.",
+            "A callback, such as `EarlyStopping`, stopped the training of this "
+            f"checkpoint. `fit` now resumes it at {position}, up to `epochs={epochs}`. "
+            "To keep the model as it is, use the checkpoint without calling `fit`.",
             stacklevel=3,
         )
     if verbose != 0:

@@ -210,15 +210,15 @@ def choice(argument, value, known, *, otherwise):
     name = str(settings.pop("name", "")).lower()
     if name not in known:
         raise InvalidValueError(
-            f"`{argument}` must be one of {', '.join(known)}; a dict of such a 'name' "
-            f"and its settings; or {otherwise}.{hint(name, known)} "
-            f"Received: {argument}={value!r}"
+            f"`{argument}` must be one of {', '.join(known)}; a dict with one of these "
+            f"as 'name' and its settings; or {otherwise}.{hint(name, known)} Received: "
+            f"{argument}={value!r}"
         )
     for key in set(settings) - set(known[name]):
         raise InvalidValueError(
-            f"{name!r} has no setting {key!r}.{hint(key, known[name])} It has: "
-            f"{', '.join(known[name]) or 'none'}; the rest are arguments of `compile`. "
-            f"Received: {argument}={value!r}"
+            f"{name!r} has no setting {key!r}.{hint(key, known[name])} Its settings "
+            f"are: {', '.join(known[name]) or 'none'}; everything else is an argument "
+            f"of `compile`. Received: {argument}={value!r}"
         )
     for key, setting in settings.items():
         allowed, title = known[name][key], f"{argument}.{key}"

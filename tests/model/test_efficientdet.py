@@ -158,7 +158,7 @@ def test_wrong_recipes_are_named(arguments, error, message):
     "arguments, message",
     [
         ({"learning_rate_multipliers": {"^efficentnet": 0.1}}, "learning_rate_mult"),
-        ({"loss_scale": 1024.0}, "`loss_scale` is for models of `mixed_float16`"),
+        ({"loss_scale": 1024.0}, "`loss_scale` is only for models .*'mixed_float16'"),
         ({"jit_compile": "yes"}, "jit_compile"),
     ],
 )

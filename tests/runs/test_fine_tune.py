@@ -325,5 +325,5 @@ def test_a_class_is_added_from_data_that_has_it_alone(trained, shapes, tmp_path)
 
 def test_classes_are_not_added_to_a_backbone(shapes):
     fields = tiny_run(epochs=1, freeze="all-but-new-classes")
-    with pytest.raises(ValueError, match="none was loaded as a whole"):
+    with pytest.raises(ValueError, match="no complete detector was loaded"):
         ek.fine_tune(shapes, **fields)

@@ -138,8 +138,11 @@ def test_what_is_frozen_stays_so_in_files_of_a_model_that_was_never_compiled(tmp
 @pytest.mark.parametrize(
     "what, message",
     [
-        ("bakcbone", rf"No weight matches.*'backbone'.*{BACKBONE}, fpn_cells"),
-        (".*", "Nothing is left to train"),
+        (
+            "bakcbone",
+            rf"No weight of the model matches.*'backbone'.*{BACKBONE}, fpn_cells",
+        ),
+        (".*", "freezes all weights.*nothing is left to train"),
     ],
 )
 def test_what_freezes_nothing_or_all_is_an_error(what, message):

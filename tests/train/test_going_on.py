@@ -150,7 +150,7 @@ def test_data_that_fit_refuses_does_not_lose_where_the_checkpoint_was():
     model = tiny_model()
     model.compile(keras.optimizers.SGD(0.01), run_eagerly=EAGER)
     model.resume_from(TrainingPosition(epoch=3))
-    with pytest.raises(ValueError, match="There are no images"):
+    with pytest.raises(ValueError, match="has no images"):
         model.fit(np.zeros((0, 64, 64, 3)), batch(1)[1])
     images, truth = batch()
     assert model.fit(images, truth, epochs=4, verbose=0).epoch == [3]
@@ -220,7 +220,9 @@ def test_a_training_that_early_stopping_ended_says_so_where_it_is_resumed(tmp_pa
     assert states["ModelCheckpoint"] == {"best": 0.5}
     best = (tmp_path / "best.weights.h5").read_bytes()
     rest = EfficientDet.from_archive(tmp_path, resume=True)
-    with pytest.warns(UserWarning, match="had stopped the training") as warned:
+    with pytest.warns(
+        UserWarning, match="stopped the training of this checkpoint"
+    ) as warned:
         history = rest.fit(*data, epochs=4, verbose=0, callbacks=new_callbacks())
     assert [w for w in warned if "epoch 3, up to `epochs=4`" in str(w.message)]
     assert history.epoch == [2]  # no better than the best: it stops again

@@ -218,11 +218,16 @@ def test_a_variable_has_its_multiplier_on_the_learning_rate(name):
     ("arguments", "error", "message"),
     [
         ({"optimizer": "adamv"}, ValueError, "'adamw?'.*optimizer='adamv'"),
-        ({"optimizer": {"momentum": 0.9}}, ValueError, "a dict of such a 'name'"),
+        (
+            {"optimizer": {"momentum": 0.9}},
+            ValueError,
+            "a dict with one of these as 'name'",
+        ),
         (
             {"optimizer": {"name": "rmsprop", "roh": 0.9}},
             ValueError,
-            "'rmsprop' has no setting 'roh'. Did you mean 'rho'.*It has: rho, momentum",
+            "'rmsprop' has no setting 'roh'. Did you mean 'rho'.*Its settings are: "
+            "rho, momentum",
         ),
         ({"optimizer": keras.optimizers.Adam}, ValueError, "or a Keras optimizer"),
         ({"weight_decay": "none"}, ValueError, "`weight_decay` must be a number"),

@@ -119,6 +119,6 @@ def test_of_several_steps_at_once_no_batch_is_blamed():
         metrics_variables=True,
     )
     run = model._with_finite_check(both_steps, is_training=True)
-    with pytest.raises(FloatingPointError, match="one of those that ran with it") as e:
+    with pytest.raises(FloatingPointError, match="another step that ran together") as e:
         run(state, iter(named))
     assert "22" not in str(e.value)

@@ -204,9 +204,12 @@ def test_rates_are_those_of_the_definition(schedule, expected):
     ("schedule", "message"),
     [
         ("cosin", "Did you mean 'cosine'.*schedule='cosin'"),
-        ({"warmup_steps": 3}, "a dict of such a 'name'"),
+        ({"warmup_steps": 3}, "a dict with one of these as 'name'"),
         ({"name": "cosine", "warm_steps": 3}, "Did you mean 'warmup_steps'"),
-        ({"name": "constant", "power": 3}, "It has: warmup_steps, warmup_init"),
+        (
+            {"name": "constant", "power": 3},
+            "Its settings are: warmup_steps, warmup_init",
+        ),
         ({"name": "exponential", "decay_steps": 0, "decay_rate": 1}, "decay_steps"),
     ],
     ids=str,

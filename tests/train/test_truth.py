@@ -45,7 +45,7 @@ def test_good_truth_passes(boxes, labels):
     "boxes, labels, message",
     [
         ([[[8, 8, 40, 40]]], [[3]], "below the model's `num_classes`, 3.*label 3"),
-        ([[[8, 8, 40, 40]]], [[-5]], "count from 0, and be -1.*label -5"),
+        ([[[8, 8, 40, 40]]], [[-5]], "start at 0, and be -1.*label -5"),
         ([[[8, 8, 40, 40]]], [[0.7]], "whole numbers.*label 0.7"),
         ([[[40, 8, 8, 40]]], [[0]], "ends before it begins"),
         ([[[np.nan, 8, 40, 40]]], [[0]], "finite"),

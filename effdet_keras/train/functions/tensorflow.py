@@ -128,18 +128,25 @@ class TensorFlowFunctions(TrainingDefaults):
         """
         if current_processes().count == 1:
             return data
-        rule = "Several processes train on a `DetectionDataset` or a `tf.data.Dataset`"
+        rule = (
+            "Training with several processes needs a `DetectionDataset` or a "
+            "`tf.data.Dataset`"
+        )
         require(hasattr(data, "element_spec"), rule, type=type(data))
         if not self.config.sync_batch_norm:
             raise InvalidValueError(
-                "Several processes need `sync_batch_norm=True` in the model's config: "
-                "without it each has statistics of its own, and only the first's are "
-                "saved. Pass it to `from_preset`."
+                "Training with several processes needs a model with "
+                "`sync_batch_norm=True`: without it each process computes its own "
+                "batch-norm statistics, and only those of the first process are "
+                "saved. Pass `sync_batch_norm=True` to `from_preset`."
             )
         strategy = self.distribute_strategy
         count = len(strategy.extended.worker_devices)
         size = keras.tree.flatten(data.element_spec)[0].shape[0]
-        rule = f"Each of the {count} devices of a process trains on as many images"
+        rule = (
+            f"A process has {count} devices, which must all train on the same number "
+            "of images: choose a batch size that they divide"
+        )
         require(size and size % count == 0, rule, images_per_process=size)
         # Keras would make TensorFlow divide batches that are already divided.
         per_device = (
