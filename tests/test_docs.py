@@ -251,7 +251,9 @@ def test_the_report_in_weights_md_is_how_a_report_prints():
         num_averages=709,
         new=(
             NewWeights(
-                "the file has 90 classes, the model 3", tuple(head), ("cat", "dog")
+                "the file has 90 classes, and the model has 3",
+                tuple(head),
+                ("cat", "dog"),
             ),
         ),
         left_over=(),

@@ -111,7 +111,10 @@ class ModelExports:
         """
         from effdet_keras.extras.quantization import Quantization
 
-        rule = "`quantize_aware` changes what old classes give: call `unfreeze()` first"
+        rule = (
+            "`quantize_aware` would change the results for the old classes, which are "
+            "frozen: call `unfreeze()` first"
+        )
         require(not self.frozen_labels, rule, frozen_labels=self.frozen_labels)
 
         with self.variable_scope():
@@ -336,11 +339,11 @@ class ModelExports:
         # Keras passes both when it clones, and would return a plain `Functional`.
         if {"operation_fn", "call_fn"} <= set(kwargs):
             raise InvalidStateError(
-                "`keras.models.clone_model` copies layers, and the copy of an "
-                "`EfficientDet` would be no detector, without `detect` and its own "
-                "`fit`. For another one with new weights: "
-                "`EfficientDet.from_config(model.get_config())`; then "
-                "`copy.set_weights(model.get_weights())` for the same weights."
+                "`keras.models.clone_model` cannot copy an `EfficientDet`: the copy "
+                "would have its layers, but not `detect` and its own `fit`. To get "
+                "another model with new weights, call `copy = "
+                "EfficientDet.from_config(model.get_config())`; to give it the same "
+                "weights, also call `copy.set_weights(model.get_weights())`."
             )
         return super()._run_through_graph(*args, **kwargs)
 

@@ -51,8 +51,9 @@ class ModelFiles:
                 `.keras`.
         """
         rule = (
-            "HDF5 files do not hold a whole model with its training. Save it as "
-            "'model.keras', or its weights by `save_weights('model.weights.h5')`"
+            "An HDF5 file cannot store a whole model with the state of its training. "
+            "Save the model as 'model.keras', or its weights alone with "
+            "`save_weights('model.weights.h5')`"
         )
         is_hdf5 = str(filepath).endswith((".h5", ".hdf5"))
         require(not is_hdf5, rule, filepath=str(filepath))
@@ -116,10 +117,11 @@ class ModelFiles:
             if "could not be loaded" not in str(error):
                 raise
             raise InvalidValueError(
-                f"The weights in {str(filepath)!r} do not fit the model, which has "
-                f"`num_classes` {self.config.num_classes}. Make it with the class "
-                "count and config of the file, or pass `skip_mismatch=True` to leave "
-                f"what does not fit as it is. Keras says: {error}"
+                f"The weights in {str(filepath)!r} do not fit the model, whose "
+                f"`num_classes` is {self.config.num_classes}. Make a model with the "
+                "`num_classes` and the config of the file, or pass "
+                "`skip_mismatch=True` to keep the model's own values where the file "
+                f"does not fit. Keras says: {error}"
             ) from error
         self.score_settings = None  # they were chosen for other weights
         warn_unless_finite(self, filepath)

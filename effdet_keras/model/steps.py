@@ -146,19 +146,20 @@ class ModelSteps:
         done = steps_done(self.optimizer)
         if steps not in (None, done):
             raise InvalidStateError(
-                f"'{path}' cannot be resumed here: {steps} steps were trained, but the "
-                "state of its optimizer does not fit the optimizer that was made for "
-                f"it, {type(self.optimizer).__name__} with the dtype policy "
-                f"'{self.dtype_policy.name}'. The training would begin anew. Set the "
-                "policy that it was trained with before you load it, such as "
-                "`keras.config.set_dtype_policy('mixed_float16')`. To begin a new "
-                "training from its weights, load it without `resume` (`weights=` of a "
-                "run), and write to another folder."
+                f"'{path}' cannot be resumed here: its training did {steps} steps, but "
+                "the state of its optimizer does not fit the optimizer of this model, "
+                f"{type(self.optimizer).__name__} with the dtype policy "
+                f"'{self.dtype_policy.name}'. The training would begin anew. To resume "
+                "it, set the dtype policy of that training before you load the file, "
+                "such as `keras.config.set_dtype_policy('mixed_float16')`. To begin a "
+                "new training from its weights, load it without `resume` (`weights=` "
+                "of a run), and write to another folder."
             )
         if self.averages is not None and self.averages not in self._loaded:
             raise InvalidStateError(
-                f"'{path}' cannot be resumed: it was trained with moving averages, and "
-                "has none in it. Load it without `resume` to begin a new training."
+                f"'{path}' cannot be resumed: its training used moving averages of the "
+                "weights, but the file does not contain them. Load it without "
+                "`resume` to begin a new training from its weights."
             )
         if "training_position" in info:
             self.resume_from(TrainingPosition(**info["training_position"]))
@@ -167,9 +168,9 @@ class ModelSteps:
             self.resume_from(TrainingPosition(epoch=epoch, total_steps=done))
         elif done:
             warnings.warn(
-                f"'{path}' does not say in which epoch it was written: `fit` goes on "
-                f"with its optimizer, which has done {done} steps, and counts epochs "
-                "from 0. Give `initial_epoch=` to count from another one.",
+                f"'{path}' does not say in which epoch it was written: `fit` continues "
+                f"with its optimizer, which has done {done} steps, but counts epochs "
+                "from 0. Pass `initial_epoch=` to start from another epoch.",
                 stacklevel=5,
             )
 
@@ -188,11 +189,11 @@ class ModelSteps:
         if position.total_steps != steps_done(self.optimizer):
             if initial_epoch is None:
                 warnings.warn(
-                    "The training starts again at epoch 1, and does not resume at "
-                    f"{position} of the checkpoint: the model was compiled, frozen or "
-                    "trained after it was loaded, so that its optimizer is not that "
-                    "of the checkpoint. To resume, load it again and call `fit` at "
-                    "once; or pass `initial_epoch=`.",
+                    f"The training starts again at epoch 1 instead of at {position}, "
+                    "where the checkpoint ended: the model was compiled, frozen or "
+                    "trained after it was loaded, so its optimizer is no longer that "
+                    "of the checkpoint. To resume, load the checkpoint again and call "
+                    "`fit` right away, or pass `initial_epoch=`.",
                     stacklevel=4,
                 )
             return None
@@ -584,7 +585,10 @@ class ModelSteps:
             ValueError: If images or ground truth are wrong.
             FloatingPointError: If the loss is not finite.
         """
-        rule = "A model that was never compiled has no losses: call `model.compile()`"
+        rule = (
+            "A model that was never compiled cannot compute losses: call "
+            "`model.compile()` first"
+        )
         require(self.settings is not None, rule, InvalidStateError, model=self.name)
         check_truth(truth, None, self.config)
         if isinstance(images, np.ndarray):

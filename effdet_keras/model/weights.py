@@ -333,7 +333,7 @@ class ModelWeights:
             >>> report = other.load_pretrained(
             ...     path, class_names=["cat", "dog"], verbose=0)
             >>> report.new[0].reason, report.new[0].carried
-            ('the file has 2 classes, the model 3', ('dog',))
+            ('the file has 2 classes, and the model has 3', ('dog',))
         """
         from effdet_keras.weights.pretrained import (
             check_boxes_are_known,
@@ -463,12 +463,16 @@ class ModelWeights:
 
 def _check_auto(name, dataset, anchors, image_size):
     """Raises ValueError for a wrong `anchors`, or for "auto" without a dataset."""
-    expected = "'auto' or None (numbers: `anchor_scale`, `aspect_ratios`, `num_scales`)"
+    expected = (
+        "'auto' or None (to set anchors by numbers, use `anchor_scale`, "
+        "`aspect_ratios` and `num_scales`)"
+    )
     check_argument(anchors in (None, "auto"), "anchors", anchors, expected)
     if dataset is None and (image_size == "auto" or anchors == "auto"):
         raise InvalidValueError(
-            "'auto' is fitted to boxes: pass the dataset to train on, as in "
-            f"`from_preset({name!r}, dataset=train, image_size='auto')`."
+            "'auto' fits the anchors or the image size to the boxes of a dataset: "
+            f"pass the training dataset, as in `from_preset({name!r}, dataset=train, "
+            "image_size='auto')`."
         )
 
 

@@ -79,7 +79,7 @@ class DamagedFileError(InvalidValueError):
     """A checkpoint is damaged, or is not a `.keras` file."""
 
     def __init__(self, path, reason):
-        super().__init__(f"'{path}' is damaged, or not a `.keras` file ({reason}).")
+        super().__init__(f"'{path}' is damaged, or is not a `.keras` file ({reason}).")
 
 
 def write_archive(model, path, info=None):
@@ -140,8 +140,9 @@ def read_archive_info(path: str | os.PathLike) -> dict[str, Any]:
     info = read_entry(path)
     if info is None:
         raise InvalidValueError(
-            f"'{path}' is a Keras file without '{ARCHIVE_ENTRY}': `CheckpointArchive` "
-            "did not write it. `EfficientDet.from_archive` may load it all the same."
+            f"'{path}' is a Keras file that `CheckpointArchive` did not write: it "
+            f"contains no '{ARCHIVE_ENTRY}'. `EfficientDet.from_archive` may be able "
+            "to load it nevertheless."
         )
     return info
 
@@ -202,8 +203,9 @@ def _dtype_policy(policy: dict | None) -> Iterator[None]:
     policy = keras.dtype_policies.deserialize(policy)
     if policy.name != before.name:
         print(
-            f"The training continues in '{policy.name}', as it began: the dtype policy "
-            f"of this process, '{before.name}', is for new models.",
+            f"The training continues with the dtype policy '{policy.name}' that it "
+            f"began with. The policy of this process, '{before.name}', applies only to "
+            "new models.",
             flush=True,
         )
     keras.config.set_dtype_policy(policy)
@@ -266,7 +268,7 @@ def checkpoint_file(path, name_in_folder):
         if path is None:
             raise FileNotFoundError(
                 f"There is no checkpoint in '{folder}': neither '{BEST_FILE}' nor "
-                f"'{LAST_FILE}', nor one of them in '{ARCHIVE_FOLDER}'."
+                f"'{LAST_FILE}' is in it or in its subfolder '{ARCHIVE_FOLDER}'."
             )
     elif not path.exists():
         raise FileNotFoundError(f"There is no checkpoint '{path}'")
@@ -353,8 +355,8 @@ def read_model(path, file=None):
         raise DamagedFileError(path, error) from error
     if name != CLASS_NAME:
         raise WholeFileError(
-            f"'{path}' holds a model of the class {name!r}, not of {CLASS_NAME!r}. "
-            "Load it with `keras.saving.load_model`."
+            f"'{path}' contains a model of the class {name!r}, but a {CLASS_NAME!r} is "
+            "needed. Load it with `keras.saving.load_model`."
         )
     return model
 
@@ -432,15 +434,19 @@ def store_score_settings(
 def _check_number(path, settings, config):
     num_classes = config["config"]["config"]["num_classes"]
     thresholds = len(settings.thresholds)
-    rule = f"The model in '{path}' needs a threshold for each of {num_classes} classes"
+    rule = (
+        f"The model in '{path}' needs one threshold for each of its {num_classes} "
+        "classes"
+    )
     require(thresholds == num_classes, rule, thresholds=thresholds)
 
 
 def _replaced_meanwhile(path):
     return InvalidStateError(
-        f"'{path}' was replaced while it was evaluated, as a training does: its "
-        "weights are not those that the thresholds were chosen for. Nothing was "
-        "stored. Evaluate it again when nothing writes to it, or evaluate a copy."
+        f"'{path}' was replaced while it was evaluated, as a running training does: "
+        "the thresholds were not chosen for the weights that it contains now. Nothing "
+        "was stored. Evaluate it again when no program writes to it, or evaluate a "
+        "copy."
     )
 
 
@@ -493,9 +499,10 @@ def file_for_score_settings(path: str | os.PathLike[str]) -> pathlib.Path:
     path = local_path(path, "The path of an archive")
     if not is_archive(path):
         raise InvalidValueError(
-            "Thresholds are stored in a `.keras` file, or in the best checkpoint of a "
-            f"run or a folder of `CheckpointArchive`. Received: '{path}'. Store them "
-            "in the model it was exported from, and export that again."
+            "Thresholds can be stored only in a `.keras` file, a run or a folder of "
+            f"`CheckpointArchive` (in its best checkpoint). Received: '{path}'. Store "
+            "them in the model that was exported to this path, and export that model "
+            "again."
         )
     path = checkpoint_file(path, BEST_FILE)
     read_model(path)  # rejects files of other models

@@ -26,7 +26,7 @@ CHECKPOINT_TYPES = {
     "classification": lambda array: not array.is_backbone,
 }
 
-BACKBONE_ALONE = "the file holds a backbone alone"  # reason why other weights are new
+BACKBONE_ALONE = "the file contains only a backbone"  # reason why other weights are new
 
 
 def assign_source(model, source, *, skip_mismatch=False, checkpoint_type=None):
@@ -51,7 +51,9 @@ def assign_source(model, source, *, skip_mismatch=False, checkpoint_type=None):
     if checkpoint_type is not None:
         is_left = CHECKPOINT_TYPES[checkpoint_type]
         names = [a.name for a in network_arrays(model.config) if is_left(a)]
-        plan.leave(names, f"checkpoint_type={checkpoint_type!r} leaves them out")
+        plan.leave(
+            names, (f"they are not loaded with checkpoint_type={checkpoint_type!r}")
+        )
     else:
         _leave_other_classes(plan, model, source)
         _leave_other_segmentation(plan, model)
@@ -62,8 +64,8 @@ def assign_source(model, source, *, skip_mismatch=False, checkpoint_type=None):
     lacks = plan.missing or plan.mismatched
     if not plan.values or (lacks and not skip_mismatch):
         raise InvalidValueError(_explain(plan, model, source))
-    plan.leave(plan.missing, "the file does not hold them")
-    plan.leave(plan.mismatched, "the file has them in another shape")
+    plan.leave(plan.missing, "the file does not contain them")
+    plan.leave(plan.mismatched, "the file has them with another shape")
     by_name = {tf1_name(variable): variable for variable in model.weights}
     for name, value in plan.values.items():
         by_name[name].assign(np.asarray(value, "float32"))
@@ -94,10 +96,10 @@ def _check_mapped(source, model):
     for target, (in_file, _) in source.mapped.items():
         if target not in names:
             raise InvalidValueError(
-                f"`name_map` gives {in_file!r} of '{source.path}' to {target!r}, and "
-                f"`{model.config.name}` has no weight of this name."
-                f"{hint(target, names)} Its weights have the names of google/automl's "
-                f"checkpoints, such as {names[0]!r}."
+                f"`name_map` maps {in_file!r} of '{source.path}' to {target!r}, but "
+                f"`{model.config.name}` has no weight of this "
+                f"name.{hint(target, names)} Its weights have the names of "
+                f"google/automl's checkpoints, such as {names[0]!r}."
             )
 
 
@@ -134,18 +136,19 @@ def _leave_other_classes(plan, model, source):
         return  # not the last layer of a head with these anchors
     if any(np.shape(held[a.name])[:-1] != tuple(a.shape)[:-1] for a in arrays):
         # Of another preset: the layers before do not fit either, which is an error.
-        plan.leave(layer, "the heads of the file have another number of filters")
+        plan.leave(layer, "the heads in the file have another number of filters")
         return
     names, file_names = model.class_names, source.class_names
     num_file_classes = bias.size // num_anchors
     if num_file_classes != model.num_classes:
         reason = (
-            f"the file has {num_file_classes} classes, the model {model.num_classes}"
+            f"the file has {num_file_classes} classes, and the model has "
+            f"{model.num_classes}"
         )
     elif None in (names, file_names) or names == file_names:
         return
     else:
-        reason = "the classes of the file have other names"
+        reason = "the classes in the file have other names"
     kept = {}  # for classes with the same name: the model's label to the file's label
     if names and file_names:
         kept = {names.index(n): file_names.index(n) for n in names if n in file_names}
@@ -192,7 +195,7 @@ def _leave_other_segmentation(plan, model):
         count = plan.mismatched[layer[-1]].size
         plan.leave(
             layer,
-            f"the file has {count} classes of pixels, the model "
+            f"the file has {count} classes of pixels, and the model has "
             f"{model.config.seg_num_classes}",
         )
 
@@ -225,24 +228,29 @@ def _explain(plan, model, source):
     text = f"The weights in '{source.path}' ({source.kind}) do not fit `{name}`"
     if identity.names and name not in identity.names:
         return (
-            f"{text}: they are of {identity}. Make that model: "
+            f"{text}, because they belong to {identity}. Make that model: "
             f"`EfficientDet.from_preset({identity.names[0]!r}, weights=...)`."
         )
-    arrays = {array.name: array for array in network_arrays(model.config)}
+    of_model = {array.name: array for array in network_arrays(model.config)}
     if plan.mismatched:
         name, value = next(iter(plan.mismatched.items()))
-        first, count = arrays[name], len(plan.mismatched)
-        problem = f"{count} arrays have another shape, such as {np.shape(value)} of"
+        first, count = of_model[name], len(plan.mismatched)
+        arrays = "1 array has" if count == 1 else f"{count} arrays have"
+        problem = f"{arrays} another shape in the file, such as {np.shape(value)} for"
     elif plan.missing:
         first = next(iter(plan.missing.values()))
         some = ", ".join(list(source.arrays)[:3])
-        problem = f"it has {some}, ..., and not {len(plan.missing)} weights such as"
+        problem = (
+            f"it contains {some}, ..., but {len(plan.missing)} of the model's weights "
+            "are missing, such as"
+        )
     else:
-        return f"{text}: it holds none of them"
+        return f"{text}: the file contains none of the model's weights"
     return (
         f"{text}: {problem} {(source.scheme.name_of(first) or first.name)!r}, which is "
         f"{first.shape} in the model. Make the model with the config of the file, or "
-        "pass `skip_mismatch=True` to leave what does not fit as it is."
+        "pass `skip_mismatch=True` to keep the model's own values where the file does "
+        "not fit."
     )
 
 
@@ -295,10 +303,10 @@ class LoadReport:
             in the file, and the name of the weight.
 
     Example:
-        >>> head = NewWeights("the file has 90 classes, the model 3", ("a/b/c",))
+        >>> head = NewWeights("the file has no segmentation head", ("a/b/c",))
         >>> print(LoadReport("d0.pth", "state dict", "d0", 2, 3, 0, (head,), (), ()))
         Loaded 2 of 3 weights of d0 from 'd0.pth' (state dict)
-          1 keep their initial values: the file has 90 classes, the model 3
+          1 weight keeps its initial values: the file has no segmentation head
             a/b/c
     """
 
@@ -326,20 +334,22 @@ class LoadReport:
             lines += [f"    {pair}" for pair in pairs[:_SHOWN]]
             lines += ["    ..."] if len(pairs) > _SHOWN else []
         for group in self.new:
-            lines.append(
-                f"  {len(group.names)} keep their initial values: {group.reason}"
-            )
+            kept = _counted(group.names, "weight keeps its", "weights keep their")
+            lines.append(f"  {kept} initial values: {group.reason}")
             lines += [f"    {line}" for line in parts_of(group.names)]
             if group.carried:
                 lines.append(f"    carried over by name: {_listed(group.carried)}")
         if self.left_over:
             lines.append(
-                f"  {len(self.left_over)} arrays of the file are not the model's: "
+                f"  not used, because the model has no such weights "
+                f"({_counted(self.left_over, 'array', 'arrays')}): "
                 f"{_listed(self.left_over)}"
             )
         if self.others:
             lines.append(
-                f"  {len(self.others)} entries not of a network: {_listed(self.others)}"
+                "  not part of a network "
+                f"({_counted(self.others, 'entry', 'entries')}): "
+                f"{_listed(self.others)}"
             )
         lines += [f"  Note: {note}" for note in self.notes]
         return printable("\n".join(lines))
@@ -352,6 +362,10 @@ def parts_of(names):
     firsts = (name.replace(".", "/").split("/")[0] for name in names)
     counts = collections.Counter(firsts).most_common(_MOST_PARTS)
     return [f"{part}: {count:,}" for part, count in counts]
+
+
+def _counted(names, one, many):
+    return f"{len(names)} {one if len(names) == 1 else many}"
 
 
 def _listed(names):

@@ -80,8 +80,8 @@ def _fetch_again(url, error, digests, verbose):
             check_digest(partial, **digests)
     except (OSError, InvalidValueError) as failure:
         raise InvalidValueError(
-            f"{error} That is the copy in the cache folder, and it could not be "
-            f"fetched again: {failure}"
+            f"{error} This is the copy in the cache folder, and downloading the file "
+            f"again failed: {failure}"
         ) from error
     if _digest_of(path, "sha256") == before:  # the server has nothing better
         raise error
@@ -141,7 +141,9 @@ def _weights_at(path):
     if not path.exists():
         has_folder = path.parent.is_dir()
         names = [p.name for p in path.parent.iterdir()] if has_folder else []
-        raise FileNotFoundError(f"There is no '{path}'.{hint(path.name, names)}")
+        raise FileNotFoundError(
+            f"There is no file or folder '{path}'.{hint(path.name, names)}"
+        )
     return path
 
 
@@ -156,8 +158,8 @@ def _weights_in(folder, label):
     candidates = [*prefixes, *files] or [name for name in names if name == _HUB_PICKLE]
     if len(candidates) > 1:
         raise WholeFileError(
-            f"{label} holds several checkpoints: {', '.join(candidates)}. Name one: "
-            "give its own path (of an archive, unpacked)."
+            f"{label} contains several checkpoints: {', '.join(candidates)}. Give the "
+            "path of one of them (unpack an archive first)."
         )
     if candidates:
         return folder / candidates[0]
@@ -166,8 +168,8 @@ def _weights_in(folder, label):
     if len(inner) == 1 or inner[:1] == [STATE_FILE]:
         return _weights_in(folder / inner[0], label)
     raise InvalidValueError(
-        f"{label} holds no weights: neither a TensorFlow checkpoint (.index) nor a "
-        f"file that ends in {', '.join(_SUFFIXES)}. It holds: "
+        f"{label} contains no weights: neither a TensorFlow checkpoint (.index) nor a "
+        f"file that ends in {', '.join(_SUFFIXES)}. It contains: "
         f"{', '.join(names[:8]) or 'nothing'}"
     )
 
@@ -193,7 +195,8 @@ def _unpack(path, folder):
         if getattr(error, "errno", None) is not None:
             raise  # an error of the disk, not of the archive
         raise InvalidValueError(
-            f"The archive '{path}' cannot be unpacked ({error}). Fetch it again."
+            f"The archive '{path}' cannot be unpacked ({error}). Download or copy it "
+            "again."
         ) from error
 
 
@@ -226,7 +229,10 @@ def check_digest(path, *, sha256=None, md5=None):
         if expected is None:
             continue
         actual = _digest_of(path, name)
-        rule = f"The file '{path}' has another {name} digest than expected: {actual}"
+        rule = (
+            f"The {name} digest of the file '{path}' is not the expected one: it is "
+            f"{actual}"
+        )
         require(actual == expected.lower(), rule, **{name: expected})
 
 
@@ -249,14 +255,15 @@ def _fetch(url, path, verbose):
         is_ours = is_answer or isinstance(error, web.NotTheFileError)
         reason = error if is_ours else getattr(error, "reason", type(error).__name__)
         raise (OSError if is_answer else ConnectionError)(
-            f"No file from {shown_address(url)}: {reason}. Check the address, try "
-            "again, or fetch the file by other means and give its path."
+            f"No file could be downloaded from {shown_address(url)}: {reason}. Check "
+            "the address, try again, or download the file in another way and give its "
+            "path."
         ) from None
     with open(path, "rb") as file:
         if web.is_page(file.read(_HEAD)):
             raise OSError(
-                f"{shown_address(url)} gave a page for a browser, not a file of "
-                "weights. Open the address in one: it may need a login."
+                f"{shown_address(url)} returned a web page, not a file of weights. "
+                "Open the address in a browser: it may need a login."
             )
 
 

@@ -49,8 +49,8 @@ class NameMap:
     def __init__(self, names: Mapping[str, str]) -> None:
         if not isinstance(names, Mapping):
             raise InvalidTypeError(
-                "`name_map` must be a dict from names in the file to names of weights. "
-                f"Received: name_map={names!r}"
+                "`name_map` must be a dict from names of arrays in the file to names "
+                f"of the model's weights. Received: name_map={names!r}"
             )
         self._names, self._expressions = dict(names), {}
         for key, value in names.items():
@@ -91,8 +91,8 @@ class NameMap:
         for name, target in found.items():
             if target in by_target:
                 raise InvalidValueError(
-                    f"`name_map` gives {by_target[target]!r} and {name!r} of '{path}' "
-                    f"the same weight {target!r}."
+                    f"`name_map` maps both {by_target[target]!r} and {name!r} of "
+                    f"'{path}' to the same weight {target!r}."
                 )
             by_target[target] = name
         return found
@@ -113,20 +113,22 @@ class NameMap:
             return self._expressions[key].fullmatch(name).expand(target)
         except (re.error, IndexError) as error:
             raise InvalidValueError(
-                f"`name_map` has {key!r}: {target!r}, whose second part is not made of "
-                f"groups of the first ({error})."
+                f"`name_map` has the entry {key!r}: {target!r}, whose value cannot be "
+                f"built from the groups of the expression before it ({error})."
             ) from error
 
     def _refuse_unused(self, key, names, path):
         expression = self._expressions[key]
         if isinstance(expression, re.error):
-            reason = f", and it is no regular expression either ({expression})"
+            reason = (
+                f", and which is not a valid regular expression either ({expression})"
+            )
         else:
-            reason = ", neither as a name nor as a regular expression of a whole name"
+            reason = ", neither as a name nor as a regular expression for a whole name"
         raise InvalidValueError(
-            f"`name_map` has {key!r}, which matches no array of '{path}'{reason}."
-            f"{hint(key, names)} The file has {len(names):,} arrays, such as "
-            f"{', '.join(map(repr, names[:_SHOWN]))}."
+            f"`name_map` has the key {key!r}, which matches no array of "
+            f"'{path}'{reason}.{hint(key, names)} The file has {len(names):,} arrays, "
+            f"such as {', '.join(map(repr, names[:_SHOWN]))}."
         )
 
 

@@ -144,9 +144,9 @@ def find_published_weights(model_name: str, weights_key: str) -> PublishedWeight
         return _PUBLISHED[model_name, weights_key]
     known = [weights for model, weights in _PUBLISHED if model == model_name]
     raise InvalidValueError(
-        f"There are no such published weights of {model_name!r}."
-        f"{hint(str(weights_key).lower(), known)} Received: weights={weights_key!r}. "
-        f"It has: {', '.join(known)}"
+        f"There are no published weights {weights_key!r} for "
+        f"{model_name!r}.{hint(str(weights_key).lower(), known)} Received: "
+        f"weights={weights_key!r}. Available for this model: {', '.join(known)}"
     )
 
 

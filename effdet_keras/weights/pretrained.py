@@ -33,8 +33,8 @@ from effdet_keras.weights.identify import identify, num_classes_of
 from effdet_keras.weights.presets import COCO_CLASS_NAMES
 
 _UNTRAINED = (
-    "BiFPN and heads keep their initial values: the model detects nothing before "
-    "training"
+    "BiFPN and heads keep their initial values, so the model cannot detect anything "
+    "before it is trained"
 )
 # Config fields that weights are trained for, although shapes do not depend on them.
 _MEANING = (
@@ -94,7 +94,7 @@ def _check_name(name, name_in_file, source):
         return
     if name not in identify(source).names:  # D6 and D7 share their weights
         raise InvalidValueError(
-            f"The weights in '{source.path}' are of {name_in_file}. Received: "
+            f"The weights in '{source.path}' belong to {name_in_file}. Received: "
             f"name={name!r}. Use `EfficientDet.from_preset({name_in_file!r}, ...)`."
         )
 
@@ -107,10 +107,10 @@ def _check_needed_fields(source, known):
     if not {*source.scheme.needed_fields} <= {*known}:
         raise InvalidValueError(
             f"There is no `pipeline.config` beside '{source.path}', and without it the "
-            "image size, anchors and scales of box codes of its model are not known. "
-            "Put it into the folder of the checkpoint, or give it: "
-            "`EfficientDet.from_preset` and `load_pretrained` take "
-            "`pipeline_config='.../pipeline.config'`."
+            "image size, the anchors and the box scales of its model are not known. "
+            "Put the `pipeline.config` into the folder of the checkpoint, or pass "
+            "`pipeline_config='.../pipeline.config'` to `EfficientDet.from_preset` or "
+            "`load_pretrained`."
         )
 
 
@@ -153,7 +153,9 @@ def _adopted_classes(model, source, report):
         model.class_names = names
         model.category_ids = model.category_ids or source.category_ids
     if names == model.class_names == COCO_CLASS_NAMES:
-        yield "the 90 outputs are COCO's categories: output i has category id i + 1"
+        yield (
+            "the 90 outputs are the categories of COCO: output i has category id i + 1"
+        )
 
 
 def _differences(model, source):
@@ -170,7 +172,8 @@ def _differences(model, source):
     if differing:
         text = f"these weights were trained with {', '.join(differing)}"
         warnings.warn(
-            f"'{source.path}': {text}. Make the model with the same.", stacklevel=4
+            f"'{source.path}': {text}. Make the model with the same values.",
+            stacklevel=4,
         )
         yield text
 
@@ -279,6 +282,7 @@ def check_own_network(model, what, instead):
     """Raises ValueError if a model computes with the graph of a TF-Hub module."""
     if model.features is not None:
         raise InvalidValueError(
-            "The model computes with the graph of a TF-Hub module, whose weights have "
-            f"other names than EfficientDet's: it cannot {what}. Use `{instead}`."
+            "The model uses the graph of a TF-Hub module, whose weights have other "
+            f"names than those of EfficientDet: it cannot {what}. Use `{instead}` "
+            "instead."
         )

@@ -57,8 +57,8 @@ def read_weights(
     if isinstance(weights, str) and weights in WEIGHTS_KEYS:
         if model_name is None:
             raise InvalidValueError(
-                f"Name the model of the published weights {weights!r} with "
-                "`model_name` (`--model efficientdet-d0`)."
+                f"The published weights {weights!r} exist for several models: name the "
+                "one you mean with `model_name` (`--model efficientdet-d0`)."
             )
         published = find_published_weights(model_name, weights)
         return _read_published(published, averages, name_map, verbose)
@@ -127,9 +127,9 @@ def _refuse_unknown_key(weights):
     if not is_word or is_there(pathlib.Path(weights)):
         return
     raise InvalidValueError(
-        "There are no published weights of this key, and there is no file or folder "
+        "There is no file or folder of this name, and there are no published weights "
         f"of this name.{hint(weights.lower(), WEIGHTS_KEYS)} Received: {weights!r}. "
-        f"The keys are: {', '.join(map(repr, WEIGHTS_KEYS))}"
+        f"Published weights are: {', '.join(map(repr, WEIGHTS_KEYS))}"
     )
 
 

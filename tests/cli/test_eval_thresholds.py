@@ -100,8 +100,8 @@ def test_thresholds_are_stored_and_predict_uses_them(
     ("models", "flags", "message"),
     [
         (["A", "A"], [], "--store-thresholds work with one only"),
-        (["efficientdet-d0"], [], "stored in a `.keras` file"),
-        (["pets.tflite"], [], "stored in a `.keras` file"),
+        (["efficientdet-d0"], [], "stored only in a `.keras` file"),
+        (["pets.tflite"], [], "stored only in a `.keras` file"),
     ],
     ids=str,
 )

@@ -136,7 +136,7 @@ def test_weights_of_a_detector_leave_the_head_new(tmp_path, capsys):
     other = EfficientDet(model.config.replace(seg_num_classes=7))
     report = other.load_pretrained(tmp_path / "b.weights.h5", verbose=0)
     (new,) = report.new
-    assert new.reason == "the file has 4 classes of pixels, the model 7"
+    assert new.reason == "the file has 4 classes of pixels, and the model has 7"
     assert len(new.names) == 2
 
 

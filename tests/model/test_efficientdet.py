@@ -58,7 +58,7 @@ def test_preset_takes_names_counts_and_overrides():
         ({"num_classes": 3, "class_names": ["a"]}, "each of the 3 classes.*entries=1"),
         ({"class_names": ["cat", "cat"]}, "must differ from each other.*with 'cat'"),
         ({"num_classes": 3, "category_ids": [1]}, "each of the 3 classes.*entries=1"),
-        ({"weights": "coco-640"}, "no such published weights.*'coco-640'"),
+        ({"weights": "coco-640"}, "no published weights 'coco-640'.*'coco-640'"),
         ({"activation": "tanh"}, "`activation` must be one of"),
         ({"imagesize": 3}, "Did you mean 'image_size'"),
     ],

@@ -204,7 +204,7 @@ def test_what_is_no_archive_is_refused(file, tmp_path, read):
     with pytest.raises(FileNotFoundError, match=r"cats\.keras"):
         read(path)
     for content, message in (
-        (b"no zip file at all", "damaged, or not a `.keras` file"),
+        (b"no zip file at all", "damaged, or is not a `.keras` file"),
         (whole[: len(whole) // 2], "damaged"),
         (whole[:-100], "damaged"),
         (zipped(path, readme="hello"), r"not a checkpoint of Keras.*readme\.json"),

@@ -61,7 +61,9 @@ def test_other_files_are_refused_and_stay(path, tmp_path):
         store_score_settings(path, ScoreSettings((0.5,)))
     assert path.read_bytes() == before
     for name in ("pets.tflite", "pets.weights.h5", "exported"):
-        with pytest.raises(ValueError, match="stored in a `.keras` file.*export that"):
+        with pytest.raises(
+            ValueError, match="stored only in a `.keras` file.*export that"
+        ):
             store_score_settings(tmp_path / name, SETTINGS)
     with pytest.raises(FileNotFoundError, match="no checkpoint"):
         store_score_settings(tmp_path / "nothing.keras", SETTINGS)

@@ -65,10 +65,10 @@ def test_other_classes_leave_the_last_layer_as_it_is():
         expected = before if name.startswith(CLASS_LAYER) else source.arrays
         np.testing.assert_array_equal(after[name], expected[name])
     (new,) = report.new
-    assert new.reason == "the file has 5 classes, the model 3"
+    assert new.reason == "the file has 5 classes, and the model has 3"
     assert {name.rpartition("/")[0] for name in new.names} == {CLASS_LAYER}
     assert report.num_loaded == len(after) - 3
-    assert "the file has 5 classes, the model 3" in str(report)
+    assert "the file has 5 classes, and the model has 3" in str(report)
     assert model.pretrained == "detector of other classes"
 
 
@@ -118,7 +118,7 @@ def test_a_backbone_leaves_the_rest_as_it_is():
     for name, value in values(model).items():
         expected = source.arrays if name.startswith("efficientnet") else before
         np.testing.assert_array_equal(value, expected[name])
-    assert report.new[0].reason == "the file holds a backbone alone"
+    assert report.new[0].reason == "the file contains only a backbone"
     assert report.left_over == ("efficientnet-lite0/head/conv2d/kernel",)
 
 
@@ -141,7 +141,7 @@ def test_a_type_of_checkpoint_leaves_the_rest_as_it_is(checkpoint_type, left):
     assert {n.split("/")[0] for new in report.new for n in new.names} == set(left)
     bare = source_for(model.config, lambda array: array.is_backbone)
     if checkpoint_type != "classification":  # which asks for no more
-        with pytest.raises(ValueError, match="and not"):
+        with pytest.raises(ValueError, match="of the model's weights are missing"):
             assign_source(model, bare, **options)
     report = assign_source(model, bare, **options, skip_mismatch=True)
     assert report.num_loaded == len(bare.arrays)
@@ -160,7 +160,12 @@ def test_a_type_of_checkpoint_leaves_the_rest_as_it_is(checkpoint_type, left):
         ),
         ("5 classes", {}, {"checkpoint_type": "full"}, "another shape.*class-predict/"),
         ("efficientdet-lite1", {}, {}, "efficientdet-lite1, 90 classes.*Make that"),
-        (None, {"resnet/conv1": np.zeros(3)}, {}, "it has resnet/conv1.*and not"),
+        (
+            None,
+            {"resnet/conv1": np.zeros(3)},
+            {},
+            "it contains resnet/conv1.*of the model's weights are missing",
+        ),
     ],
 )
 def test_what_does_not_fit_is_named(config, arrays, options, message):

@@ -118,7 +118,9 @@ def test_a_copy_with_another_digest_is_fetched_again_once(files, server):
     assert_equal(values(fresh), values(model))
     assert kept.read_bytes() == body
     # A digest that the server's file does not have either costs nobody the good copy.
-    with pytest.raises(ValueError, match="another sha256 digest than expected"):
+    with pytest.raises(
+        ValueError, match="The sha256 digest .* is not the expected one"
+    ):
         fresh.load_pretrained(address, sha256="0" * 64, verbose=0)
     assert kept.read_bytes() == body
 
@@ -143,7 +145,7 @@ def averages_alone(folder):
         tensors=[tf.ones((3, 3, 3, 32))],
     )
     pack(folder / "sent.tar.gz", folder / "tf")
-    return "sent.tar.gz", {"averages": False}, "holds moving averages alone"
+    return "sent.tar.gz", {"averages": False}, "contains only moving averages"
 
 
 def several(folder):
@@ -151,7 +153,7 @@ def several(folder):
         (folder / "two" / name).parent.mkdir(exist_ok=True)
         (folder / "two" / name).write_bytes(b"")
     pack(folder / "sent.tar.gz", folder / "two")
-    return "sent.tar.gz", {}, "holds several checkpoints"
+    return "sent.tar.gz", {}, "contains several checkpoints"
 
 
 def another_network(folder):
@@ -163,12 +165,12 @@ def another_network(folder):
 def another_torch_network(folder):
     save_file = pytest.importorskip("safetensors.numpy").save_file
     save_file({"fc": np.ones(1)}, folder / "sent.safetensors")
-    return "sent.safetensors", {}, "holds another network"
+    return "sent.safetensors", {}, "contains another network"
 
 
 def with_pipeline_config(folder):
     tiny_model(backbone=LITE0).save_weights(folder / "sent.weights.h5")
-    return "sent.weights.h5", {"pipeline_config": "a.config"}, "belongs to checkpoints"
+    return "sent.weights.h5", {"pipeline_config": "a.config"}, "only with checkpoints"
 
 
 @pytest.mark.parametrize("was_kept", [False, True])

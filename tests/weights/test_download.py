@@ -87,7 +87,7 @@ def test_what_was_fetched_is_taken_from_the_cache(server):
 @pytest.mark.parametrize(
     "path, error, message",
     [
-        ("/page.h5", OSError, "gave a page"),
+        ("/page.h5", OSError, "returned a web page"),
         ("/missing.h5", OSError, "404"),
         ("/short.h5", ConnectionError, f"sent 1000 of {len(BODY)} bytes"),
         ("/hangs.h5", ConnectionError, "TimeoutError.*try again"),

@@ -136,7 +136,9 @@ def test_what_leads_out_of_an_archive_is_refused(tmp_path, name, type):
 def test_a_cut_archive_is_refused(tmp_path):
     archive = pack(tmp_path / "d0.tar.gz", published(tmp_path))
     archive.write_bytes(archive.read_bytes()[:-100])
-    with pytest.raises(ValueError, match="cannot be unpacked.*Fetch it again"):
+    with pytest.raises(
+        ValueError, match="cannot be unpacked.*Download or copy it again"
+    ):
         find(archive)
 
 

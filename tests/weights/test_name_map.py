@@ -178,7 +178,7 @@ def test_torch_arrays_keep_the_order_of_axes_of_their_file(tmp_path):
             "lite0` has no weight of this name. Did you",
         ),
         ({"kernel": KERNEL, "other": KERNEL}, "'kernel' and 'other' .*the same weight"),
-        ({"(kernel)": r"\2"}, "is not made of groups of the first"),
+        ({"(kernel)": r"\2"}, "cannot be built from the groups"),
         ({"other": KERNEL}, r"another shape, such as \(3,\)"),
     ],
 )

@@ -58,7 +58,7 @@ def test_a_file_that_was_copied_to_the_named_place_is_taken(offline):
     path = cache_path(find_published_weights(LITE0, "coco").url)
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text("no archive")
-    with pytest.raises(ValueError, match="holds no weights of a known kind"):
+    with pytest.raises(ValueError, match="contains no weights of a known kind"):
         read_weights("coco", LITE0, verbose=0)
 
 

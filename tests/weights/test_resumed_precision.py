@@ -87,7 +87,7 @@ def test_a_training_goes_on_in_its_precision(tmp_path, policy, capsys):
     with warnings.catch_warnings():
         warnings.simplefilter("error", UserWarning)
         rest = EfficientDet.from_archive(tmp_path, resume=True)
-    assert f"continues in '{policy}'" in capsys.readouterr().out
+    assert f"continues with the dtype policy '{policy}'" in capsys.readouterr().out
     assert keras.config.dtype_policy().name == other  # of new models
     assert rest.dtype_policy.name == policy
     assert rest.get_layer("fpn_cells").compute_dtype == policy.removeprefix("mixed_")
@@ -122,7 +122,7 @@ def test_weights_of_half_precision_serve_a_process_without_it(tmp_path):
 def test_an_optimizer_of_another_size_is_refused(tmp_path):
     trained(tmp_path, "float32", freeze="backbone", ema_decay=None)
     without_entry(tmp_path / "last.keras", "frozen")
-    with pytest.raises(RuntimeError, match="2 steps were trained.*does not fit"):
+    with pytest.raises(RuntimeError, match="training did 2 steps.*does not fit"):
         EfficientDet.from_archive(tmp_path, resume=True)
 
 
@@ -132,7 +132,7 @@ def test_a_file_without_its_averages_is_refused(tmp_path, monkeypatch):
     monkeypatch.setattr(
         "effdet_keras.train.averages.WeightAverages.load", lambda *_: False
     )
-    with pytest.raises(RuntimeError, match="has none in it"):
+    with pytest.raises(RuntimeError, match="does not contain them"):
         EfficientDet.from_archive(tmp_path, resume=True)
 
 

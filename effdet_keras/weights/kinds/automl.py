@@ -63,8 +63,8 @@ OBJECT_GRAPH = Scheme(  # the objects of the model that tf2/train.py saves
 )
 
 _NO_RAW = (
-    "the file has no raw weights: its variables are the moving averages already, as in "
-    "the `emackpt-*` files of google/automl's tf2"
+    "the file has no raw weights: its variables already are the moving averages, as "
+    "in the `emackpt-*` files of google/automl's tf2"
 )
 AVERAGE = "/ExponentialMovingAverage"
 _VALUE = "/.ATTRIBUTES/VARIABLE_VALUE"
@@ -93,7 +93,7 @@ def read_tensorflow_checkpoint(prefix, averages=True):
         dtypes = reader.get_variable_to_dtype_map()
     floats = sorted(key for key, dtype in dtypes.items() if dtype.is_floating)
     kind, scheme, raw, average = _entries(floats)
-    rule = f"'{prefix}' holds moving averages alone: read it with `averages=True`"
+    rule = f"'{prefix}' contains only moving averages: read it with `averages=True`"
     require(averages or raw or not average, rule, WholeFileError, averages=averages)
     has_no_raw = not averages and _averages_twice(prefix, reader, raw, average)
     average = average if averages else {}
@@ -144,8 +144,8 @@ def naming_damage(prefix):
         data = f"{prefix}.data-?????-of-?????"
         raise InvalidValueError(
             f"The TensorFlow checkpoint '{prefix}' is damaged or incomplete ({error}). "
-            f"It needs '{prefix}.index' and all of '{data}', whole and of one "
-            "checkpoint: fetch or copy them again."
+            f"It needs '{prefix}.index' and all files '{data}' of the same checkpoint: "
+            "download or copy them again."
         ) from error
 
 
@@ -228,7 +228,7 @@ def published_names(names, scheme, path):
     prefixes = {name[: match.end()] for name in names if (match := root.search(name))}
     if not prefixes:
         raise WholeFileError(
-            f"'{path}' holds the weights of another network: none of its "
+            f"'{path}' contains the weights of another network: none of its "
             f"{len(names)} arrays has a name of EfficientDet or EfficientNet. "
             f"Received: {sorted(names)[:3]}"
         )
@@ -239,7 +239,8 @@ def published_names(names, scheme, path):
     is_one = prefix == "" or len(prefixes) == 1
     if not is_one or len(set(published.values())) < len(published):
         raise WholeFileError(
-            f"'{path}' holds several networks, and it is not known which to read: "
-            f"save the one you want alone. Received: arrays such as {sorted(names)[:2]}"
+            f"'{path}' contains several networks, and it is not clear which of them to "
+            "read: save the one you want in a file of its own. Received: arrays such "
+            f"as {sorted(names)[:2]}"
         )
     return published

@@ -122,7 +122,7 @@ def _read_weights(file, path, averages):
     weights = {n: array for n, array in arrays.items() if n.startswith(_LAYERS)}
     if _MARK not in weights:
         raise WholeFileError(
-            f"'{path}' holds no weights of this package's `EfficientDet`: it has no "
+            f"'{path}' contains no weights of this package's `EfficientDet`: it has no "
             f"'{_MARK}'."
         )
     instead = {_weight_of(n): array for n, array in arrays.items() if n not in weights}

@@ -50,16 +50,17 @@ def open_weights(path, averages=True, pipeline_config=None, own_pipeline_config=
     }
     if kind is not None and pipeline_config is not None and not kind.options:
         raise WholeFileError(
-            "`pipeline_config` belongs to checkpoints of the Object Detection API. "
-            f"Received: '{path}', which is of another kind: {kind.title}"
+            "`pipeline_config` can be given only with checkpoints of the Object "
+            f"Detection API. Received: '{path}', which is of another kind: "
+            f"{kind.title}"
         )
     if kind is not None:
         return kind.read(path, averages, **{n: options[n] for n in kind.options})
     if not path.exists():
-        raise FileNotFoundError(f"There is no file of weights '{path}'")
+        raise FileNotFoundError(f"There is no file '{path}' with weights")
     titles = "; ".join(kind.title for kind in _kinds())
     raise InvalidValueError(
-        f"'{path}' holds no weights of a known kind. Known are {titles}; a "
+        f"'{path}' contains no weights of a known kind. Known kinds are: {titles}; a "
         "`.tar.gz` of any of these; and the http(s) address of one."
     )
 

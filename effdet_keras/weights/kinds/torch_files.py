@@ -57,9 +57,9 @@ def read_torch_pickle(path):
             return _read_zip(file, path) if is_zip else _read_before_zip(file, path)
         except _CodeNeededError as error:
             raise InvalidValueError(
-                f"'{path}' is a pickle that needs Python code to be read ('{error}'), "
-                "which can do anything: it is not loaded. If you trust its author, "
-                "make a plain state dict of it where it was written: "
+                f"'{path}' was not loaded: it is a pickle that needs Python code "
+                f"('{error}') to be read, and such code can do anything. If you trust "
+                "its author, write a plain state dict where the file was made: "
                 "`torch.save(model.state_dict(), 'plain.pth')`."
             ) from error
         except UnpackedSizeError:
@@ -70,8 +70,8 @@ def read_torch_pickle(path):
 
 def damaged(path, reason):
     return (
-        f"'{path}' is damaged, or not a state dict of PyTorch ({first_line(reason)}). "
-        "Fetch it again, or save it again with "
+        f"'{path}' is damaged, or is not a state dict of PyTorch "
+        f"({first_line(reason)}). Download it again, or save it again with "
         "`torch.save(model.state_dict(), 'plain.pth')`."
     )
 
@@ -119,7 +119,7 @@ def _read_before_zip(file, path):
     data = file.read()
     stream = io.BytesIO(data)
     if _Unpickler(stream).load() != _MAGIC_NUMBER:
-        raise InvalidValueError("it is a pickle, but not one of `torch.save`")
+        raise InvalidValueError("it is a pickle that `torch.save` did not write")
     _, _ = _Unpickler(stream).load(), _Unpickler(stream).load()
     reader = _Unpickler(stream)
     content, keys = reader.load(), _Unpickler(stream).load()
@@ -148,7 +148,7 @@ def _flat(content, numbers_of, limit):
     """Returns the entries of a checkpoint, and those of dicts in it as "entry.name"."""
     if not isinstance(content, dict):
         kind = type(content).__name__.removeprefix("_")
-        raise InvalidValueError(f"it holds a {kind}, not a state dict")
+        raise InvalidValueError(f"it contains a {kind}, not a state dict")
     flat = {}
     for name, value in content.items():
         if isinstance(value, dict):

@@ -156,10 +156,10 @@ def source_of(path, content, averages):
             source = _network(path, content, prefixes, averages, scheme)
             return (_detector if scheme is TORCH else _backbone)(path, content, source)
     raise WholeFileError(
-        f"'{path}' holds another network: none of its {len(content)} entries has a "
+        f"'{path}' contains another network: none of its {len(content)} entries has a "
         "name of PyTorch effdet ('backbone.conv_stem.weight'), EfficientNet-PyTorch "
-        "('_conv_stem.weight') or timm's EfficientNet ('conv_stem.weight'). The first "
-        f"are {list(content)[:3]}."
+        "('_conv_stem.weight') or timm's EfficientNet ('conv_stem.weight'). Its first "
+        f"entries are {list(content)[:3]}."
     )
 
 
@@ -168,8 +168,8 @@ def _network(path, content, prefixes, averages, scheme):
     wanted = [p for p in prefixes if _is_average(p) == averages] or prefixes
     if len(wanted) > 1:
         raise WholeFileError(
-            f"'{path}' holds {len(wanted)} networks: {wanted}. Save the state dict of "
-            "one of them."
+            f"'{path}' contains {len(wanted)} networks: {wanted}. Save the state dict "
+            "of one of them."
         )
     prefix = wanted[0]
     arrays, others = {}, {}
@@ -287,10 +287,10 @@ def _name_here(name):
 # --- The model of a backbone.
 
 _UNKNOWN_PADDING = (
-    "timm's 'efficientnet_b0' and 'tf_efficientnet_b0' name their arrays alike, and "
-    "the file does not say which it is of: the model keeps its own `backbone_padding` "
-    "and epsilon. Those of the 'tf_' models are the default; the others pad "
-    "symmetrically and have another epsilon (1e-5)"
+    "the file does not say whether it is timm's 'efficientnet_b0' or "
+    "'tf_efficientnet_b0', whose arrays have the same names: the model keeps its own "
+    "`backbone_padding` and epsilon. Its defaults are those of the 'tf_' models; the "
+    "other models pad symmetrically and have another epsilon (1e-5)"
 )
 
 

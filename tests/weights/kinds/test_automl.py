@@ -93,7 +93,7 @@ def test_averages_alone_and_raw_values_alone_are_read(
     source = read(tmp_path, averages)
     assert_whole(source, refweights)
     assert source.num_averages == 709
-    with pytest.raises(ValueError, match="averages alone.*`averages=True`"):
+    with pytest.raises(ValueError, match="only moving averages.*`averages=True`"):
         read(tmp_path, averages, averages=False)
     raw = {k: v for k, v in tf1_tensors.items() if k + end in tf1_tensors}
     source = read(tmp_path, raw)
@@ -154,8 +154,8 @@ STEMS = [f"efficientnet-b0/{stem}/conv2d/kernel" for stem in ("stem", "stem_1")]
 @pytest.mark.parametrize(
     "names, message",
     [
-        (["conv/kernel"], "'.*model' holds the weights of another network"),
-        ([], "holds the weights of another network"),
+        (["conv/kernel"], "'.*model' contains the weights of another network"),
+        ([], "contains the weights of another network"),
         (["a/fpn_cells/x", "b/fpn_cells/x"], "several networks.*a/fpn_cells/x"),
         (STEMS, "several networks"),
     ],

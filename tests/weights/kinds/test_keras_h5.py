@@ -223,7 +223,7 @@ def write(path, **datasets):
 def test_other_networks_are_refused(tmp_path, name):
     path = write(tmp_path / "x.h5", **{name: np.ones(2)})
     with pytest.raises(
-        ValueError, match=r"x\.h5' holds the weights of another network"
+        ValueError, match=r"x\.h5' contains the weights of another network"
     ):
         read_keras2_h5(path)
 

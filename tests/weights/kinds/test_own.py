@@ -168,7 +168,9 @@ def test_another_models_files_are_named(tmp_path):
     model.save_weights(tmp_path / "x.weights.h5")
     with pytest.raises(ValueError, match=r"x\.keras' holds a model of the class 'Seq"):
         read_own_weights(tmp_path / "x.keras")
-    with pytest.raises(ValueError, match=r"weights\.h5' holds no weights of this pack"):
+    with pytest.raises(
+        ValueError, match=r"weights\.h5' contains no weights of this pack"
+    ):
         read_own_weights(tmp_path / "x.weights.h5")
     with zipfile.ZipFile(tmp_path / "x.zip", "w") as file:
         file.writestr("holiday.txt", "sun")

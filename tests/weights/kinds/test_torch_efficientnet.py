@@ -129,7 +129,7 @@ def test_timms_own_models_pad_symmetrically(tmp_path):
 
 def test_a_file_that_does_not_say_which_model_it_is_of_is_noted(tmp_path, capsys):
     source = open_weights(write_zip(tmp_path / "apples.pth", state_of(TIMM)))
-    assert "does not say which it is of" in source.notes[0]
+    assert "does not say whether it is timm's" in source.notes[0]
     # EfficientNet-PyTorch has one family alone.
     path = write_zip(tmp_path / "pears.pth", state_of(EFFICIENTNET_PYTORCH))
     assert open_weights(path).notes == ()
@@ -156,5 +156,5 @@ def test_the_report_says_that_training_comes_first(tmp_path):
     report = load_source(model, source, skip_mismatch=False, verbose=0)
     assert report.num_loaded == len(state)
     assert "EfficientNet-PyTorch backbone" in str(report)
-    assert "detects nothing before training" in str(report)
+    assert "cannot detect anything before it is trained" in str(report)
     assert assign_source(model, source).left_over == ()

@@ -220,5 +220,5 @@ def test_other_zip_files_and_pickles_are_refused(tmp_path):
     with pytest.raises(ValueError, match="not a state dict"):
         read_torch_pickle(path)
     path.write_bytes(pickle.dumps({"a": 1}, protocol=2))
-    with pytest.raises(ValueError, match="not one of `torch.save`"):
+    with pytest.raises(ValueError, match="pickle that `torch.save` did not write"):
         read_torch_pickle(path)
