@@ -232,7 +232,9 @@ def test_a_live_model_detects_in_another_runtime(model, images, runtime):
     with pytest.raises(ValueError, match="for models in Keras.*runtime='onnx'"):
         ek.Predictor(predictor.detector, runtime="onnx")
     if runtime != "openvino":
-        with pytest.raises(ValueError, match="OpenVINO alone.*precision='bfloat16'"):
+        with pytest.raises(
+            ValueError, match="only for OpenVINO files.*precision='bfloat16'"
+        ):
             ek.Predictor(model, runtime=runtime, precision="bfloat16")
 
 
@@ -291,7 +293,7 @@ def test_the_fastest_runtime_is_the_first_that_computes_what_the_model_does(
     monkeypatch.setattr(module, "open_runtime", lambda path, *options: Wrong(path))
     with pytest.warns(UserWarning, match="Keras is used, not ONNX.*differ"):
         assert ek.Predictor(model, runtime="auto").detector is model
-    with pytest.raises(ValueError, match="does not compute what the model does"):
+    with pytest.raises(ValueError, match="does not compute the same as the model"):
         ek.Predictor(model, runtime="onnx")
 
 

@@ -215,7 +215,10 @@ def load_rgb(source, what="an image"):
     if array.ndim == 3 and array.shape[-1] == 1:
         array = np.repeat(array, 3, axis=-1)
     is_image = array.ndim == 3 and array.shape[-1] in (3, 4) and 0 not in array.shape
-    rule = "An image must be [H, W, 3], [H, W, 4] or [H, W], of pixels 0-255"
+    rule = (
+        "An image must have the shape [H, W, 3], [H, W, 4] or [H, W], with pixels "
+        "from 0 to 255"
+    )
     require(is_image, rule, shape=array.shape)
     check_pixels(array[..., :3], what)
     return array[..., :3]
@@ -225,7 +228,7 @@ def _as_array(image):
     # There can be no tensor of the backend if Keras was never imported.
     is_tensor = sys.modules.get("keras") is not None and ops.is_tensor(image)
     array = ops.convert_to_numpy(image) if is_tensor else np.asarray(image)
-    rule = "An image must be a path, or an array of pixels 0-255"
+    rule = "An image must be a path, or an array of pixels from 0 to 255"
     received = {"type": type(image), "dtype": array.dtype}
     require(array.dtype.kind in "uif", rule, InvalidTypeError, **received)
     return array
@@ -238,9 +241,10 @@ ScoreThreshold: TypeAlias = float | Literal["best"]
 
 _MARGIN = 1e-6  # of a score, for the rounding error of the inverse temperature
 _CURE = (
-    "`effdet-keras eval MODEL DATA --store-thresholds` stores them in a `.keras` file; "
-    "in Python set `model.score_settings = evaluation.score_settings(model.class_names)"
-    "`. Training and loading weights drop them."
+    "To store them in a `.keras` file, run `effdet-keras eval MODEL DATA "
+    "--store-thresholds`; in Python, set `model.score_settings = "
+    "evaluation.score_settings(model.class_names)`. They are lost when the model is "
+    "trained or other weights are loaded."
 )
 
 
@@ -268,7 +272,10 @@ class ScoreRule:
         if isinstance(number, np.ndarray) and number.ndim == 0:
             number = number.item()
         is_right = is_best or NumberRange("[0, 1]").contains(number)
-        expected = "between 0 and 1, or 'best' for the thresholds kept with the model"
+        expected = (
+            "a number from 0 to 1, or 'best' for the thresholds that are stored with "
+            "the model"
+        )
         check_argument(is_right, "score_threshold", score_threshold, expected)
         settings = getattr(detector, "score_settings", None)
         self._temperature = _temperature(settings) if calibrated else None
@@ -276,7 +283,8 @@ class ScoreRule:
         if is_best:
             if settings is None:
                 raise InvalidStateError(
-                    f"`score_threshold='best'` needs a model with thresholds. {_CURE}"
+                    "`score_threshold='best'` needs a model with stored thresholds, "
+                    f"and this model has none. {_CURE}"
                 )
             self._thresholds = np.array(settings.thresholds)
             self.lowest = float(self._thresholds.min())
@@ -310,8 +318,9 @@ class ScoreRule:
 def _temperature(settings: ScoreSettings | None):
     if settings is None or settings.temperature is None:
         raise InvalidStateError(
-            f"`calibrated=True` needs a model with a temperature. {_CURE} An "
-            "evaluation finds none if scores do not separate right from wrong."
+            "`calibrated=True` needs a model with a stored temperature, and this "
+            f"model has none. {_CURE} An evaluation cannot find a temperature if the "
+            "scores do not separate right from wrong detections."
         )
     return settings.temperature
 

@@ -87,7 +87,7 @@ class Detections:
         boxes = np.asarray(self.boxes, "float32").reshape(-1, 4)
         scores = np.asarray(self.scores, "float32").reshape(-1)
         labels = np.asarray(self.labels).astype("int32").reshape(-1)
-        rule = "`boxes`, `scores` and `labels` must be of the same length"
+        rule = "`boxes`, `scores` and `labels` must have the same length"
         sizes = {"boxes": len(boxes), "scores": len(scores), "labels": len(labels)}
         require(len(set(sizes.values())) == 1, rule, **sizes)
         changed = {"boxes": boxes, "scores": scores, "labels": labels}
@@ -103,7 +103,10 @@ class Detections:
                 continue
             low, high = labels.min(initial=0), labels.max(initial=0)
             is_right = not len(labels) or 0 <= low <= high < len(values)
-            rule = f"`labels` must be below {len(values)}, the entries of `{name}`"
+            rule = (
+                f"`labels` must be at least 0 and below {len(values)}, the number of "
+                f"entries of `{name}`"
+            )
             require(is_right, rule, labels=(int(low), int(high)))
             changed[name] = tuple(values)
         for name, value in changed.items():
@@ -206,7 +209,10 @@ class Detections:
         Raises:
             ValueError: If there is no image.
         """
-        rule = "These detections have no image: `dataclasses.replace(found, image=...)`"
+        rule = (
+            "These detections do not know their image: set it with "
+            "`dataclasses.replace(found, image=...)`"
+        )
         require(self.image is not None, rule, image=None)
         if isinstance(self.image, (str, os.PathLike)):
             return images.read_image(self.image)
@@ -270,7 +276,10 @@ class Detections:
         Raises:
             ValueError: If `image_id` is not set.
         """
-        rule = "COCO records need an id: `dataclasses.replace(found, image_id=...)`"
+        rule = (
+            "COCO records need an image id: set it with `dataclasses.replace(found, "
+            "image_id=...)`"
+        )
         require(self.image_id is not None, rule, image_id=None)
         num_classes = self.labels.max(initial=-1) + 1
         ids = category_ids_or_default(self.category_ids, num_classes)
@@ -379,10 +388,12 @@ def labels_of_classes(
         ValueError: If a class is unknown.
         TypeError: If `classes` is a single string.
     """
-    rule = "`classes` must be a sequence of names or labels"
+    rule = "`classes` must be a sequence of class names or labels"
     require(not isinstance(classes, str), rule, InvalidTypeError, classes=classes)
     if class_names is None:
-        rule = "`classes` must be labels: the model has no class names"
+        rule = (
+            "`classes` must be labels (numbers), because the model has no class names"
+        )
         for name in classes:
             is_label = isinstance(name, (int, np.integer)) or str(name).isdecimal()
             require(is_label, rule, classes=name)

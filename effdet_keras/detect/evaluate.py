@@ -327,7 +327,10 @@ class BatchLosses:
     def __init__(self, detector: Any) -> None:
         self._model = getattr(detector, "detector", detector)
         is_live = hasattr(self._model, "evaluate_and_detect_on_batch")
-        rule = "Losses are computed by a model that runs in Keras, from a `.keras` file"
+        rule = (
+            "Losses can be computed only with a model that runs in Keras, such as one "
+            "from a `.keras` file, not with an exported file"
+        )
         require(is_live, rule, type=type(self._model).__name__)
         self.of_batches: list[dict[str, float]] = []
         self._num_rows = 0

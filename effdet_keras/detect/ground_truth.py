@@ -111,9 +111,9 @@ class DatasetToEvaluate:
 # --- A user's own batches of images and ground truth.
 
 _WHAT_IT_TAKES = (
-    "Evaluation takes a `DetectionDataset`; or batches of `(images, ground_truth)`, as "
-    "`fit` takes them, which end and can be read several times; or one such pair of "
-    "arrays"
+    "An evaluation takes a `DetectionDataset`; or batches of `(images, "
+    "ground_truth)`, as `fit` takes them, if they end and can be read several times; "
+    "or one such pair of arrays"
 )
 _GROUND_TRUTH = ("boxes", "labels", "image_id", "image_scale", "is_crowd", "masks")
 
@@ -179,7 +179,10 @@ class BatchesToEvaluate:
         is_pair = isinstance(batch, (tuple, list)) and len(batch) == 2
         require(is_pair, _WHAT_IT_TAKES, InvalidTypeError, batch=type(batch).__name__)
         images, given = np.asarray(_as_array(batch[0]), "float32"), batch[1]
-        size, rule = self._config.image_size, "Images must be of the network's input"
+        size, rule = (
+            self._config.image_size,
+            "Images must have the size of the model's input",
+        )
         shape = {"shape": images.shape, "image_size": size}
         require(images.shape[1:] == (*size, 3), rule, **shape)
         check_truth(given, None, self._config)

@@ -287,7 +287,7 @@ def _floats(outputs, anchors):
         and tuple(anchors.shape[1:]) == (4,)
         and class_logits.shape[1] == num_anchors
         and tuple(box_deltas.shape[1:]) == (num_anchors, 4),
-        "Anchors must be made for the image size of the outputs",
+        "The anchors must be made for the image size that belongs to the outputs",
         class_logits=tuple(class_logits.shape),
         box_deltas=tuple(box_deltas.shape),
         anchors=tuple(anchors.shape),

@@ -120,15 +120,15 @@ class ExportReport:
 
     def __str__(self) -> str:
         found = (
-            f"  on {self.images} images: {self.matched} of {self.live_detections} "
-            "detections of the model found, scores within "
-            f"{self.max_score_difference:.2g}, boxes within "
+            f"  on {self.images} images: the file finds {self.matched} of the model's "
+            f"{self.live_detections} detections; scores differ by at most "
+            f"{self.max_score_difference:.2g}, boxes by at most "
             f"{self.max_box_difference:.2g} pixels"
         )
         if not self.live_detections:
             found = (
-                f"  on {self.images} images: no detections of the model to find, "
-                f"scores within {self.max_score_difference:.2g}"
+                f"  on {self.images} images: the model has no detections to compare; "
+                f"scores differ by at most {self.max_score_difference:.2g}"
             )
         lines = [
             f"{self.path}: {self.format}, {self.precision}, {self.outputs}, "
@@ -136,20 +136,28 @@ class ExportReport:
             found,
         ]
         if self.same_pixels is not None:
-            lines.append(f"  {self.same_pixels:.2%} of pixels of the same class")
+            lines.append(f"  {self.same_pixels:.2%} of the pixels have the same class")
         for name, value in (self.max_output_difference or {}).items():
-            lines.append(f"  {name} within {value:.2g}")
+            lines.append(f"  {name} differs by at most {value:.2g}")
         if self.suppression:
-            cost = "" if self.metrics else ": `evaluate` measures what that costs"
+            cost = (
+                ""
+                if self.metrics
+                else (
+                    ": pass a dataset as `evaluate` (--evaluate) to measure what that "
+                    "costs"
+                )
+            )
             lines.append(
-                f"  chooses boxes otherwise than the model ({self.suppression}){cost}"
+                "  the file selects boxes in another way than the model "
+                f"({self.suppression}){cost}"
             )
         for name, metrics in (self.metrics or {}).items():
             for number in ("AP", "mIoU"):
                 if number in metrics:
                     lines.append(f"  {number} of the {name}: {metrics[number]:.3f}")
         if self.rounding_errors:
-            lines.append("  largest errors by rounding, as a share of the values:")
+            lines.append("  largest rounding errors, relative to the values:")
         for name, error in self.rounding_errors[:_SHOWN_ERRORS]:
             lines.append(f"    {error:6.1%}  {name}")
         if self.advice:
@@ -309,15 +317,16 @@ def _with_more_classes(found, class_logits, count, lowest_score):
 
 def _unchecked(of_model, of_file):
     """Returns a warning for images in which the model detects nothing to compare."""
-    cure = "give `images` with objects that the model finds, or a dataset as `evaluate`"
+    cure = "pass `images` in which the model finds objects, or a dataset as `evaluate`"
     if not max(of_model, of_file):
         return (
-            "NOT CHECKED: the model found nothing in these images, and the file as "
-            f"little: {cure}"
+            "NOT CHECKED: neither the model nor the file found anything in these "
+            f"images. To check the file, {cure}"
         )
     return (
-        f"the model found nothing with a score of {_MIN_SCORE} in these images. Only "
-        f"the highest scores were compared, {of_model:.3g} and {of_file:.3g}: {cure}"
+        f"the model found nothing with a score of at least {_MIN_SCORE} in these "
+        f"images. Only the highest scores were compared, {of_model:.3g} of the model "
+        f"and {of_file:.3g} of the file. To check more, {cure}"
     )
 
 
@@ -328,9 +337,9 @@ def _require_equal_tops(report, of_model, of_file):
     low, high = sorted((float(of_model), float(of_file)))
     if low < _TOP_SHARE * high and high - low > _TOP_STEPS:
         raise InvalidValueError(
-            f"The {report.format} export ({report.precision}) does not compute what "
-            f"the model does: the highest score in these images is {of_file:.3g}, that "
-            f"of the model {of_model:.3g}. Nothing was written. "
+            f"The {report.format} export ({report.precision}) does not compute the "
+            f"same as the model: the highest score in these images is {of_file:.3g}, "
+            f"but {of_model:.3g} in the model. Nothing was written. "
             f"{_CURES[report.precision]}"
         )
 
@@ -376,8 +385,8 @@ def _require_within(limits, report):
         )
     if problems:
         raise InvalidValueError(
-            f"The {report.format} export ({report.precision}) does not compute what "
-            f"the model does: {'; '.join(problems)}. Nothing was written. "
+            f"The {report.format} export ({report.precision}) does not compute the "
+            f"same as the model: {'; '.join(problems)}. Nothing was written. "
             f"{_CURES[report.precision]}"
         )
 
@@ -386,9 +395,13 @@ _CURES = {  # what to do, by precision
     "int8": "Calibrate with more images of the kind the model will see, train the "
     "model for int8 with `quantize_aware`, or export float16.",
     "dynamic": "Export float16, or int8 with images to calibrate it.",
-    "float16": "Numbers of this model may be too large or too close for float16: "
-    "export float32, where the format or target has it.",
-    "float32": "Nothing is rounded in float32: the tool that converts the model has a "
-    "fault, or its caller. Try another format or target, and please report it with "
-    "this message and the versions of the packages.",
+    "float16": (
+        "Some numbers of this model may be too large for float16, or too close to "
+        "each other: export float32, if the format or target has it."
+    ),
+    "float32": (
+        "Nothing is rounded in float32, so the tool that converts the model has a "
+        "fault, or this package has. Try another format or target, and please report "
+        "this message with the versions of the packages."
+    ),
 }

@@ -67,8 +67,8 @@ class ExecuTorchRuntime(Runtime):
         require_sealed(self.path)
         if num_threads is not None:
             warnings.warn(
-                "ExecuTorch's threads are those of the process: `num_threads` is not "
-                "used",
+                "ExecuTorch uses the threads of the process, so `num_threads` has no "
+                "effect",
                 stacklevel=2,
             )
         program = executorch.Runtime.get().load_program(self.path.read_bytes())

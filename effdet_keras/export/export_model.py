@@ -54,11 +54,11 @@ def export_model(
     options = {name: value for name, value in options.items() if value is not None}
     if chosen.needs_tensorflow(options):
         require_tensorflow(
-            f"An export of {chosen.name} traces a TensorFlow graph",
-            "Save the model, and export it in a process with KERAS_BACKEND=tensorflow: "
-            "`effdet-keras export MODEL OUT`. ONNX, OpenVINO, LiteRT and PyTorch files "
-            "(`.onnx`, `.xml`, `.tflite`, `.pt2`) do without TensorFlow."
-            f"{chosen.without_tensorflow()}",
+            f"Exporting to {chosen.name} traces a TensorFlow graph",
+            "Save the model, and export it in a process with "
+            "KERAS_BACKEND=tensorflow: `effdet-keras export MODEL OUT`. Files for "
+            "ONNX, OpenVINO, LiteRT and PyTorch (`.onnx`, `.xml`, `.tflite`, `.pt2`) "
+            f"can be exported without TensorFlow.{chosen.without_tensorflow()}",
         )
     if target is None:
         chosen.require_runtime()  # an error before the conversion, which takes long
@@ -69,8 +69,9 @@ def export_model(
         images = _images_of_dataset(images)
     elif images is not None and not image_sources(images)[0]:
         raise InvalidValueError(
-            "`images` has no image, so that nothing can be compared. Give some, or "
-            "leave `images` out: four are drawn then."
+            "`images` contains no image, so the exported file could not be compared "
+            "with the model. Pass images, or leave `images` out: then four images are "
+            "drawn."
         )
     # Whether a quantization-aware model becomes an int8 file, with the same rounding.
     of_target = "int8" if target is not None and chosen.is_int8(options) else None
@@ -142,25 +143,26 @@ def _check_replaceable(path, is_folder, other_files):
     report = _report_path(path)
     if path.is_dir() and any(path.iterdir()) and not report.exists():
         raise FileExistsError(
-            f"The folder '{path}' is not an export ('{REPORT_NAME}' is not in it), and "
-            "nothing else is overwritten. Give another path."
+            f"The folder '{path}' is not an older export, because it contains no "
+            f"'{REPORT_NAME}': it is not overwritten. Give another path."
         )
     if is_folder and path.exists() and not path.is_dir():
         raise FileExistsError(
-            f"'{path}' is a file, and this export is a folder. Give another path."
+            f"'{path}' is a file, but this export writes a folder. Give another path."
         )
     here = pathlib.Path.cwd()
     if is_folder and path.is_dir() and path.resolve() in (here, *here.parents):
         raise InvalidValueError(
-            "An export replaces its folder, and this process is in it. Received: "
-            f"path='{path}'. Go to the folder above, and name it from there."
+            "This export replaces a folder that contains the current folder of this "
+            f"process. Received: path='{path}'. Change to the folder above it, and "
+            "give the path from there."
         )
     others = [str(file) for file in other_files if os.path.lexists(file)]
     if others and not report.exists():
         raise FileExistsError(
             f"The export to '{path}' also writes {', '.join(map(repr, others))}, which "
-            "is there and of no older export to this path: it is not overwritten. Give "
-            "a path with another name before the ending."
+            "already exists and is not part of an older export to this path: it is "
+            "not overwritten. Give a path with another name before the ending."
         )
 
 
@@ -182,7 +184,9 @@ def _kept_note(kept):
         return ()
     names = ", ".join(sorted(kept)[:_SHOWN_FILES])
     more = ", ..." if len(kept) > _SHOWN_FILES else ""
-    return (f"  kept in the folder, and not of this export: {names}{more}",)
+    return (
+        f"  kept in the folder, although this export did not write them: {names}{more}",
+    )
 
 
 def _report_path(path):
@@ -203,8 +207,9 @@ def _images_of_dataset(dataset):
     """Reads a few images, evenly spread; `evaluate` is for the whole dataset."""
     if len(dataset) == 0:
         raise InvalidValueError(
-            "`images` is a dataset without images, so that nothing can be compared. "
-            "Give one with images, or leave `images` out: four are drawn then."
+            "`images` is a dataset without images, so the exported file could not be "
+            "compared with the model. Pass a dataset with images, or leave `images` "
+            "out: then four images are drawn."
         )
     return [dataset[i]["image"] for i in evenly(range(len(dataset)), CHECK_IMAGES)]
 

@@ -81,26 +81,51 @@ def write_litert(
     uses_builtin = postprocess_ops == "builtin"
     is_int8, is_raw = precision == "int8", outputs != "detections"
     input_dtype = input_dtype or ("uint8" if is_int8 else "float32")
-    rule = "int8 numbers are for a network in int8: give `precision='int8'`, or 'uint8'"
+    rule = (
+        "`input_dtype='int8'` needs a network in int8: give `precision='int8'` too, "
+        "or `input_dtype='uint8'`"
+    )
     is_right = is_int8 or input_dtype != "int8"
     require(is_right, rule, input_dtype=input_dtype, precision=precision)
     _check_calibration(calibration, is_int8, model.quantization is not None)
     is_calibrated = calibration is not None
     uses = {"calibration": calibration, "calibration_images": calibration_images}
     is_used = is_calibrated or calibration_images == CALIBRATION_IMAGES
-    require(is_used, "`calibration_images` counts those of `calibration`", **uses)
-    rule = "`postprocess_ops` are those of detections: raw outputs have none"
+    require(
+        is_used,
+        "`calibration_images` is the number of images to use from `calibration`: give "
+        "`calibration` too",
+        **uses,
+    )
+    rule = (
+        "`postprocess_ops` applies only to outputs='detections', because raw outputs "
+        "have no postprocess"
+    )
     require(not (is_raw and uses_builtin), rule, outputs=outputs)
-    rule = "`int8_scores` are of detections in `precision='int8'`"
+    rule = "`int8_scores` works only with outputs='detections' and precision='int8'"
     is_used = is_int8 and not is_raw
     require(is_used or not int8_scores, rule, precision=precision, outputs=outputs)
-    rule = "The postprocess of LiteRT takes one image at a time: use outputs='raw'"
+    rule = (
+        "The postprocess of a LiteRT file takes one image at a time: use "
+        "batch_size=1, or outputs='raw'"
+    )
     require(is_raw or batch_size == 1, rule, batch_size=batch_size)
-    require(not (is_raw and nms), "Raw outputs have no postprocess to set", **nms)
-    rule = 'int8 would round the boxes of "builtin": use "custom" or float16'
+    require(
+        not (is_raw and nms),
+        "Raw outputs have no postprocess, so these options have no effect: leave them "
+        "out",
+        **nms,
+    )
+    rule = (
+        "int8 would round the boxes of postprocess_ops='builtin': use 'custom', or "
+        "precision='float16'"
+    )
     is_rounded = uses_builtin and is_calibrated and not is_raw
     require(not is_rounded, rule, postprocess_ops=postprocess_ops)
-    rule = 'Levels are of the detection alone: use outputs="raw"'
+    rule = (
+        "outputs='levels' works only for models without a segmentation head: use "
+        "outputs='raw'"
+    )
     is_right = outputs != "levels" or not model.config.has_segmentation
     require(is_right, rule, heads=model.config.heads)
     classes_per_detection = max_classes_per_detection or 1
@@ -184,33 +209,44 @@ def _check_operation(given, per_class, uses_builtin, is_raw, num_classes):
     given = {name: value for name, value in given.items() if value is not None}
     if not given:
         return
-    rule = "They are of the operation `TFLite_Detection_PostProcess`, which is in files"
-    of_file = 'with outputs="detections" and postprocess_ops="custom" alone'
+    rule = (
+        "These options belong to the operation `TFLite_Detection_PostProcess`, which "
+        "only files"
+    )
+    of_file = 'with outputs="detections" and postprocess_ops="custom" contain'
     require(not (uses_builtin or is_raw), f"{rule} {of_file}", **given)
     if (count := given.get("max_classes_per_detection")) is not None:
         expected = f"at most the model's number of classes, {num_classes}"
         is_right = count <= num_classes
         check_argument(is_right, "max_classes_per_detection", count, expected)
-        rule = "With `per_class=True` the operation gives each box one class"
+        rule = (
+            "With `per_class=True` the operation gives each box one class: leave "
+            "`max_classes_per_detection` out"
+        )
         require(not per_class or count == 1, rule, max_classes_per_detection=count)
-    rule = "`detections_per_class` limits what `per_class=True` keeps: give that too"
+    rule = (
+        "`detections_per_class` limits what `per_class=True` keeps: give "
+        "`per_class=True` too"
+    )
     is_right = per_class or "detections_per_class" not in given
     require(is_right, rule, **given)
 
 
 def _check_calibration(calibration, is_int8, knows_ranges):
     is_calibrated = calibration is not None
-    rule = "`calibration` is for int8: give `precision='int8'` too"
+    rule = "`calibration` is used only for int8: give `precision='int8'` too"
     require(is_int8 or not is_calibrated, rule, precision="not int8")
     if is_int8 and is_calibrated == knows_ranges:
         raise InvalidValueError(
-            "A quantization-aware model has learned the range of every activation: "
+            "A quantization-aware model already knows the range of every activation: "
             "leave `calibration` out."
             if knows_ranges
-            else "int8 needs images of the kind the model will see, to find the range "
-            "of every activation. Received: calibration=None. Give a dataset, a folder "
-            "or a list of images, such as `calibration=train`; or train the model with "
-            "`quantize_aware`."
+            else (
+                "An int8 export needs images of the kind the model will see, to find "
+                "the range of every activation. Received: calibration=None. Pass a "
+                "dataset, a folder or a list of images, such as `calibration=train`; "
+                "or train the model with `quantize_aware`."
+            )
         )
 
 
@@ -622,14 +658,15 @@ def _opened(path):
             start = min(entry.header_offset for entry in archive.infolist())
     except (zipfile.BadZipFile, KeyError, UnicodeDecodeError) as error:
         raise InvalidValueError(
-            f"'{path}' is no .tflite file that `EfficientDet.export` wrote, or it is "
-            f"cut short: there is no '{DESCRIPTION_NAME}' inside ({error}). Export the "
-            "model again; other .tflite files run in `ai_edge_litert` itself."
+            f"'{path}' is not a .tflite file that `EfficientDet.export` wrote, or it "
+            f"is incomplete: it contains no '{DESCRIPTION_NAME}' ({error}). Export the "
+            "model again. Other .tflite files can be run with `ai_edge_litert` "
+            "itself."
         ) from error
     network = content[:start]
     if hashlib.sha256(network).hexdigest() != digest:
         raise InvalidValueError(
-            f"'{path}' is damaged: its network is not the one that was written. Copy "
-            "or export it again."
+            f"'{path}' is damaged: its network has changed since it was written. Copy "
+            "or export the file again."
         )
     return network, Description.from_json(text)

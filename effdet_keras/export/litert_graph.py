@@ -44,8 +44,8 @@ def litert_model(graph, *, input_dtype="float32", half=False):
     for node in graph.nodes:
         if node.op_type not in _OPERATIONS:
             raise InvalidStateError(
-                f"The network has the operation {node.op_type}, which the export to "
-                f"LiteRT does not know (node {node.name})"
+                f"The network contains the operation {node.op_type}, which the export "
+                f"to LiteRT does not support (node {node.name})"
             )
         network.values[node.outputs[0]] = _OPERATIONS[node.op_type](network, node)
     return model, {name: network.values[name] for name in graph.outputs}
@@ -368,8 +368,8 @@ def _clip(network, node):
     low, high = (float(network.array(node, place)) for place in (1, 2))
     if (low, high) != (0.0, 6.0):
         raise InvalidStateError(
-            "The network has a Clip of a kind that the export to LiteRT does not know. "
-            f"Received: low={low}, high={high}"
+            "The network contains a Clip with limits that the export to LiteRT does "
+            f"not support. Received: low={low}, high={high}"
         )
     return network.write("RELU6", [network.input(node)], network.shape(node))
 

@@ -220,9 +220,9 @@ def check_calibration(calibration: DetectionDataset | Images, limit: int) -> Non
             plain_colors.append(np.rint(image.mean(axis=(0, 1))).astype(int).tolist())
     require(
         len(plain_colors) < len(chosen),
-        "int8 needs images of the kind the model will see, to find the range of every "
-        "number in the network. All images of `calibration` are plain: they have one "
-        "color each. Give photographs, such as `calibration=train`",
+        "An int8 export needs images of the kind the model will see, to find the "
+        "range of every number in the network. But every image of `calibration` has "
+        "only one color. Pass photographs, such as `calibration=train`",
         images=len(chosen),
         colors=plain_colors[:3],
     )

@@ -127,10 +127,10 @@ class _Writer:
         kind = type(operation).__name__
         if kind not in _OPERATIONS:
             raise InvalidStateError(
-                f"The network has the operation {kind} (in {'/'.join(self._scope)}), "
-                "which an export without TensorFlow does not know. Save the model, and "
-                "export it in a process with KERAS_BACKEND=tensorflow: `effdet-keras "
-                "export MODEL OUT`."
+                f"The network contains the operation {kind} (in "
+                f"{'/'.join(self._scope)}), which an export without TensorFlow does "
+                "not support. Save the model, and export it in a process with "
+                "KERAS_BACKEND=tensorflow: `effdet-keras export MODEL OUT`."
             )
         return functools.partial(_OPERATIONS[kind], self, operation)
 
@@ -254,7 +254,7 @@ def _elementwise(op_type):
             if isinstance(x, _Value):
                 return x
             x = _array(x)
-            rule = "An export without TensorFlow knows constants for channels alone"
+            rule = "An export without TensorFlow supports constants only per channel"
             is_known = x.ndim == 0 or x.size == x.shape[-1]
             require(is_known, rule, InvalidStateError, shape=x.shape)
             return x.reshape(-1, 1, 1) if x.ndim and rank == 4 else x
@@ -267,7 +267,7 @@ def _elementwise(op_type):
 def _divide(writer, operation, x, divisor):
     """Writes a division by a constant as a product, which every runtime supports."""
     is_known = not isinstance(divisor, _Value)
-    rule = "An export without TensorFlow divides by constants alone"
+    rule = "An export without TensorFlow supports division only by constants"
     require(is_known, rule, InvalidStateError, divisor=divisor)
     return _elementwise("Mul")(writer, operation, x, 1 / _array(divisor))
 
@@ -306,7 +306,7 @@ def _convolution(writer, operation, x, kernel):
     """Writes `Conv` and `DepthwiseConv`, with Keras kernels `[kh, kw, in, out]`."""
     kernel, groups = _array(kernel), 1
     is_plain = _pair(operation.dilation_rate) == (1, 1)
-    rule = "An export without TensorFlow knows no dilation"
+    rule = "An export without TensorFlow does not support dilated convolutions"
     require(is_plain, rule, InvalidStateError, dilation_rate=operation.dilation_rate)
     pads = _pads(operation, x, kernel.shape[:2])
     if type(operation).__name__ == "DepthwiseConv":
@@ -327,7 +327,9 @@ def _transposed_convolution(writer, operation, x, kernel):
     """Writes `ConvTranspose`; the output's size is the input's times the strides."""
     kernel, strides = _array(kernel), _pair(operation.strides)  # [kh, kw, out, in]
     is_known = operation.padding == "same" and operation.output_padding is None
-    rule = "An export without TensorFlow knows transposed convolutions with 'same'"
+    rule = (
+        "An export without TensorFlow supports transposed convolutions only with 'same'"
+    )
     require(is_known, rule, InvalidStateError, padding=operation.padding)
     added = [max(n - stride, 0) for n, stride in zip(kernel.shape, strides)]
     return writer.node(
@@ -360,7 +362,7 @@ def _max_pool(writer, operation, x):
 
 def _mean(writer, operation, x):
     is_known = tuple(operation.axis) == (1, 2) and operation.keepdims
-    rule = "An export without TensorFlow knows the mean of all pixels alone"
+    rule = "An export without TensorFlow supports only the mean over all pixels"
     require(is_known, rule, InvalidStateError, axis=operation.axis)
     return writer.node("GlobalAveragePool", [x], operation.output)
 
@@ -375,7 +377,7 @@ def _resize(writer, operation, x):
     """Writes `Resize` with factors, so that the batch size may vary."""
     pairs = list(zip(operation.size, x.shape[1:3]))
     if operation.interpolation == "nearest":  # Keras uses half-pixel centers
-        rule = "An export without TensorFlow repeats each row equally often"
+        rule = "An export without TensorFlow supports only equal repeats of each row"
         is_multiple = all(n % m == 0 for n, m in pairs)
         require(is_multiple, rule, InvalidStateError, size=operation.size)
         how = {
@@ -384,7 +386,10 @@ def _resize(writer, operation, x):
             "nearest_mode": "floor",
         }
     else:
-        rule = "An export without TensorFlow knows bilinear interpolation, not smoothed"
+        rule = (
+            "An export without TensorFlow supports only bilinear resizing without "
+            "antialias"
+        )
         is_known = operation.interpolation == "bilinear" and not operation.antialias
         require(is_known, rule, InvalidStateError, how=operation.interpolation)
         how = {"mode": "linear", "coordinate_transformation_mode": "half_pixel"}
@@ -406,7 +411,7 @@ def _factor(length, side):
 def _slice(writer, operation, x, key):
     """Writes slices of some axes; axes that are not cut are left out."""
     key = key if isinstance(key, (tuple, list)) else (key,)
-    rule = "An export without TensorFlow knows slices, and no single places"
+    rule = "An export without TensorFlow supports only slices as indices"
     require(all(isinstance(k, slice) for k in key), rule, InvalidStateError, key=key)
     starts, ends, axes, steps = [], [], [], []
     for axis, part in enumerate(key):
@@ -438,7 +443,7 @@ def _reshape(writer, operation, x):
         x = writer.node("Transpose", [x], x, perm=(0, 2, 3, 1))
     shape = np.array(operation.newshape, "int64")
     is_known = len(shape) != 4
-    rule = "An export without TensorFlow knows no reshaping to images"
+    rule = "An export without TensorFlow does not support reshaping to images"
     require(is_known, rule, InvalidStateError, shape=operation.newshape)
     return writer.node("Reshape", [x, shape], operation.output)
 

@@ -338,7 +338,10 @@ def exportable(postprocess):
     """
     limit = postprocess.max_detections_per_class
     is_limited = limit is not None and limit < postprocess.max_detections
-    rule = "Soft-NMS in an ONNX file has no limit per class: export `outputs='raw'`"
+    rule = (
+        "An ONNX file cannot have Soft-NMS with a limit per class: export with "
+        "`outputs='raw'`"
+    )
     is_right = postprocess.method == "hard" or not is_limited
     require(is_right, rule, max_detections_per_class=limit)
     top_k = postprocess.pre_nms_top_k

@@ -72,8 +72,8 @@ def require_operations(nodes, known, tool):
     for node in nodes:
         if node.op_type not in known:
             raise InvalidStateError(
-                f"The network has the operation {node.op_type}, which the export to "
-                f"{tool} does not know (node {node.name})"
+                f"The network contains the operation {node.op_type}, which the export "
+                f"to {tool} does not support (node {node.name})"
             )
 
 
@@ -81,8 +81,8 @@ def require_kind(is_known, operation, tool):
     """Raises `InvalidStateError` if attributes of an operation are not supported."""
     if not is_known:
         raise InvalidStateError(
-            f"The network has a {operation} of a kind that the export to {tool} does "
-            "not know"
+            f"The network contains a {operation} of a kind that the export to {tool} "
+            "does not support"
         )
 
 

@@ -80,7 +80,7 @@ class OpenVINORuntime(Runtime):
         if num_threads is not None:
             self._options["INFERENCE_NUM_THREADS"] = num_threads
         able = self._core.get_property("CPU", "OPTIMIZATION_CAPABILITIES")
-        rule = "This processor does not compute in bfloat16: leave `precision` out"
+        rule = "This processor cannot compute in bfloat16: leave `precision` out"
         is_able = precision == "float32" or "BF16" in able
         require(is_able, rule, precision=precision, able=able)
         self.precision = None if precision == "float32" else precision

@@ -283,7 +283,11 @@ class ExportTarget:
             f"`{name}={known[0]!r}`" + "".join(f" or {value!r}" for value in known[1:])
             for name, known in self.float_choices.items()
         ]
-        return f" So does this target with {', '.join(choices)}." if choices else ""
+        return (
+            f" This target also works without TensorFlow, with {', '.join(choices)}."
+            if choices
+            else ""
+        )
 
     def _is_float(self, options):
         return any(options.get(n) in known for n, known in self.float_choices.items())
@@ -362,7 +366,10 @@ def format_to_write(
     path = pathlib.Path(path)
     by_ending = _by_ending(path.suffix)
     chosen = by_ending if name is None else FORMATS.get(name)
-    rule = f"`format` must be one of {', '.join(FORMATS)} or `path` end in {_endings()}"
+    rule = (
+        f"`format` must be one of {', '.join(FORMATS)}, or `path` must end in "
+        f"{_endings()}"
+    )
     require(chosen is not None, rule, format=name, path=str(path))
     # A folder may have any name that does not end like another format's files.
     fits = by_ending is chosen or not (by_ending or chosen.ending)
@@ -385,7 +392,9 @@ def target_to_write(
         TypeError: If the target does not have an option.
     """
     check_choice("target", name, TARGETS)
-    rule = f"`target={name!r}` chooses the format itself: leave one of the two out"
+    rule = (
+        f"`target={name!r}` chooses the format itself: leave `format` or `target` out"
+    )
     require(format is None, rule, format=format)
     is_file = path.suffix and _by_ending(path.suffix)
     rule = f"`target={name!r}` writes a folder: give a path without the ending"
@@ -419,7 +428,10 @@ def format_of_file(path: str | os.PathLike[str]) -> ExportFormat:
     is_folder = path.is_dir()
     found = _by_ending("" if is_folder else path.suffix)
     is_ours = found is not None and is_folder == (found.ending == "")
-    rule = f"A model is a `.keras` file, a folder, or ends in {_endings()}"
+    rule = (
+        "A model must be a `.keras` file, a folder, or a file that ends in "
+        f"{_endings()}"
+    )
     require(is_ours, rule, path=str(path))
     return found
 

@@ -91,7 +91,7 @@ def open_runtime(
     runtime = format.load_runtime()
     runtime.package.require(f"Running '{path}'")
     options = {} if precision == "float32" else {"precision": precision}
-    rule = "`precision` is of OpenVINO alone"
+    rule = "`precision` can be set only for OpenVINO files"
     require(not options or format.name == "openvino", rule, path=str(path), **options)
     return runtime(path, num_threads=num_threads, **options)
 
@@ -132,9 +132,9 @@ def _target_of(folder):
 def _made_for(target, path):
     """Returns the error for a target's file that `Predictor` cannot open."""
     return InvalidValueError(
-        f"'{path}' is of an export for {target!r}, and is damaged or made for what "
-        "runs it there alone. For `ek.Predictor` export the model without `target` "
-        "too, to a path such as 'pets.onnx'."
+        f"'{path}' is an export for {target!r}: it is damaged, or only the runtime of "
+        "that target can run it. For `ek.Predictor`, export the model without "
+        "`target` as well, to a path such as 'pets.onnx'."
     )
 
 
@@ -311,7 +311,11 @@ class Description:
     def from_json(cls, text):
         """Reads the description from the text of `to_json`."""
         fields, settings = json.loads(text), None
-        written_by, rule = fields.pop("effdet_keras"), "Upgrade to read this export"
+        written_by, rule = (
+            fields.pop("effdet_keras"),
+            "This export was written by a newer version of effdet_keras: upgrade to "
+            "read it",
+        )
         require(fields.pop("format") <= _FORMAT, rule, written_by=written_by)
         for name in ("class_names", "category_ids", "seg_class_names"):
             fields[name] = fields.get(name) and tuple(fields[name])
@@ -364,7 +368,7 @@ def damaged(path):
     if target is not None:
         return _made_for(target, path)
     return InvalidValueError(
-        f"'{path}' is not what `EfficientDet.export` wrote, or damaged: export the "
+        f"'{path}' is damaged, or `EfficientDet.export` did not write it: export the "
         "model again."
     )
 

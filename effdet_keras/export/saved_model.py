@@ -335,10 +335,11 @@ def _set_threads(num_threads):
         now = tf.config.threading.get_intra_op_parallelism_threads()
         if now != num_threads:
             warnings.warn(
-                "TensorFlow has computed in this process before, and its number of "
-                f"threads cannot change any more: it stays {now or 'that of the cores'}"
-                f". Received: num_threads={num_threads}. Open the SavedModel first, or "
-                "in a process of its own.",
+                "The number of TensorFlow's threads cannot be changed any more, "
+                "because TensorFlow has already computed in this process: it stays "
+                f"{now or 'the number of cores'}. Received: num_threads={num_threads}. "
+                "Open the SavedModel before anything else computes, or in a process "
+                "of its own.",
                 stacklevel=4,
             )
 

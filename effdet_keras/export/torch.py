@@ -63,8 +63,8 @@ class TorchRuntime(Runtime):
         require_sealed(self.path)
         if num_threads is not None:
             warnings.warn(
-                "torch's threads are those of the process: `num_threads` is not used. "
-                "Call `torch.set_num_threads`",
+                "torch uses the threads of the process, so `num_threads` has no "
+                "effect. Call `torch.set_num_threads`",
                 stacklevel=2,
             )
         notes = {DESCRIPTION_NAME: "", _OUTPUTS_NAME: ""}

@@ -49,7 +49,10 @@ def network_features(model, images, training=False):
 
 def export_hub_module(model, path):
     heads = model.config.heads
-    rule = "A TF-Hub module holds the features of the class and the box head only"
+    rule = (
+        "A TF-Hub module can contain only the features of the class head and the box "
+        "head"
+    )
     require(heads == ("object_detection",), rule, heads=heads)
     require_tensorflow(
         "A TF-Hub module is a graph of TensorFlow",

@@ -48,12 +48,13 @@ def from_hub(
         class_names = checked_class_names(class_names, "`class_names`")
     module = open_hub_module(handle)
     if detector_form(module) is not None:
-        _print_kind(verbose, module, "a detector, for `detect` alone")
+        _print_kind(verbose, module, "a detector, which can be used only with `detect`")
         return HubDetector(module, class_names, category_ids)
     if num_classes is None and class_names is None:
         raise InvalidValueError(
-            f"The module {shown_address(module.handle)!r} gives features: name the "
-            "classes of the new last layers with `num_classes` or `class_names`."
+            f"The module {shown_address(module.handle)!r} returns features, so the "
+            "classes of the new last layers must be given with `num_classes` or "
+            "`class_names`."
         )
     overrides["num_classes"] = num_classes or len(class_names)
     classes = {"class_names": class_names, "category_ids": category_ids}
@@ -78,10 +79,10 @@ def check_features(module, config):
         found = [tuple(x.shape[1:3]) for x in features]
         if found != expected:
             raise InvalidValueError(
-                f"The module {shown_address(module.handle)!r} returns features of "
-                f"{found} for an image of {config.image_size}. Expected: {expected}, "
-                f"for the levels {config.min_level} to {config.max_level}. Give "
-                "`min_level`, `max_level` and `image_size` of the module."
+                f"The module {shown_address(module.handle)!r} returns features of the "
+                f"sizes {found} for an image of {config.image_size}. Expected: "
+                f"{expected}, for the levels {config.min_level} to {config.max_level}. "
+                "Pass the `min_level`, `max_level` and `image_size` of the module."
             )
 
 
@@ -102,9 +103,9 @@ def _own_network(cls, module, model_name, overrides, classes, verbose):
     if not _computes_the_same(model, module):
         warnings.warn(
             f"The module {shown_address(module.handle)!r} has the weights of "
-            f"{config.name} but computes something else with them, so its own graph is "
-            "used. If it is that model with other options, such as `activation`, give "
-            "them.",
+            f"{config.name}, but does not compute the same with them, so its own graph "
+            "is used. If it is that model with other options, such as `activation`, "
+            "pass these options.",
             stacklevel=4,
         )
         return None
@@ -132,8 +133,8 @@ def _matching_config(module, source, model_name, overrides):
     if len(fitting) > 1:
         names = [config.name for config in fitting]
         raise InvalidValueError(
-            f"The module {shown_address(module.handle)!r} has the weights of "
-            f"{' and of '.join(names)}: choose one with `model_name`."
+            f"The weights of the module {shown_address(module.handle)!r} fit several "
+            f"models, {' and '.join(names)}: choose one with `model_name`."
         )
     return fitting[0] if fitting else None
 
@@ -289,9 +290,9 @@ def _only_input(module, inputs):
     if others or rank != (1 if spec.dtype == tf.string else 4):
         found = {name: (spec.shape, spec.dtype.name) for name, spec in inputs.items()}
         raise InvalidValueError(
-            f"The detector {shown_address(module.handle)!r} takes {found}. Expected: "
-            "one tensor, of images [batch, height, width, 3] or of strings [batch], "
-            "each an image file or a `tf.train.Example`."
+            f"The inputs of the detector {shown_address(module.handle)!r} are {found}. "
+            "Expected: one tensor, either of images [batch, height, width, 3], or of "
+            "strings [batch], each of which is an image file or a `tf.train.Example`."
         )
     return name, spec
 

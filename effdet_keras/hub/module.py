@@ -27,9 +27,10 @@ NOTES_FILE = "effdet_keras.json"  # config and class names, from `export_hub_mod
 NOTES_FOLDER = "assets.extra"  # the folder in a SavedModel for files of its users
 _GRAPH_FILES = ("saved_model.pb", "saved_model.pbtxt")  # a SavedModel has one of them
 _FORM = (
-    "A feature module is called with `(images, training=True or False)`, images "
-    "float32 [batch, height, width, 3], and returns two lists, class features and box "
-    "features, of one tensor [batch, height, width, channels] per level"
+    "A feature module must be callable with `(images, training=True or False)`, where "
+    "images are float32 [batch, height, width, 3]. It must return two lists, class "
+    "features and box features, each with one tensor [batch, height, width, channels] "
+    "per level"
 )
 
 
@@ -106,18 +107,18 @@ def reopen_hub_module(handle, graph_digest=None):
     shown, folder = shown_address(handle), _cache_folder(handle)
     if not os.path.isdir(folder):
         raise FileNotFoundError(
-            f"The model computes with the TF-Hub module {shown!r}, which is not in "
-            f"'{folder}', and is not fetched because a file says so. If you trust it, "
-            f"fetch it with `tensorflow_hub.resolve({shown!r})`, or make the model by "
-            "`EfficientDet.from_hub` from its new place and call `load_weights` with "
-            "this file."
+            f"The model uses the TF-Hub module {shown!r}, which is not in '{folder}'. "
+            "It is not downloaded, because only the model file asks for it. If you "
+            f"trust the module, download it with `tensorflow_hub.resolve({shown!r})`; "
+            "or make the model with `EfficientDet.from_hub` from the place where the "
+            "module is now, and call `load_weights` with this file."
         )
     if graph_digest is not None and _graph_digest(folder) != graph_digest:
         raise InvalidValueError(
             f"The TF-Hub module {shown!r} in '{folder}' is not the one that the model "
-            "was saved with: it has another graph. Put the former version there; or "
-            "make a new model of this version with `EfficientDet.from_hub` and train "
-            "it."
+            "was saved with, because its graph is different. Put the earlier version "
+            "there; or make a new model of this version with `EfficientDet.from_hub`, "
+            "and train it."
         )
     return _load(handle, folder)
 
@@ -146,17 +147,17 @@ def _resolve(handle):
         handle = os.fspath(local_path(handle, "A TF-Hub module without http(s)://"))
         if not os.path.isdir(handle):
             raise FileNotFoundError(
-                f"There is no TF-Hub module {handle!r}: expected the address or the "
-                "folder of one."
+                f"There is no TF-Hub module {handle!r}: give the address or the folder "
+                "of a module."
             )
         return os.path.abspath(handle)
     try:
         return tensorflow_hub.resolve(handle)
     except (OSError, EOFError, tarfile.TarError) as error:
         raise OSError(
-            f"No TF-Hub module at {shown_address(handle)!r}: {error}. Expected a "
-            "compressed SavedModel (tar.gz) behind this address with "
-            "'?tf-hub-format=compressed'."
+            f"No TF-Hub module could be loaded from {shown_address(handle)!r}: "
+            f"{error}. There must be a compressed SavedModel (tar.gz) at this address "
+            "followed by '?tf-hub-format=compressed'."
         ) from error
 
 
@@ -185,9 +186,9 @@ def _load(handle, folder):
         loaded = load(folder)
     except Exception as error:  # TensorFlow's errors have no common base class
         raise InvalidValueError(
-            f"The TF-Hub module {shown_address(handle)!r} in '{folder}' is no "
-            f"SavedModel that TensorFlow can load: {first_line(error)}. Copy or "
-            "download the folder again: it needs 'saved_model.pb' and 'variables'."
+            f"TensorFlow cannot load the TF-Hub module {shown_address(handle)!r} in "
+            f"'{folder}' as a SavedModel: {first_line(error)}. Copy or download the "
+            "folder again: it needs 'saved_model.pb' and 'variables'."
         ) from error
     handle = handle if _is_url(handle) else folder
     path = pathlib.Path(folder, NOTES_FOLDER, NOTES_FILE)
@@ -195,7 +196,7 @@ def _load(handle, folder):
     module = HubModule(handle, folder, loaded, notes)
     if detector_form(module) is None and not callable(loaded):
         raise InvalidValueError(
-            f"The module {shown_address(handle)!r} is of another form. {_FORM}."
+            f"The module {shown_address(handle)!r} has another format. {_FORM}."
         )
     return module
 

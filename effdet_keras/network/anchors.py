@@ -209,7 +209,10 @@ def stride_of(length: int, cells: int) -> int:
     stride = 1
     while -(-length // stride) > cells:
         stride *= 2
-    rule = "An image or a mask must have a map's size, or a power of 2 times that"
+    rule = (
+        "The size of an image or a mask must be the size of a feature map, or that "
+        "size times a power of 2"
+    )
     require(-(-length // stride) == cells, rule, pixels=length, cells=cells)
     return stride
 

@@ -54,7 +54,10 @@ def build_network(config, dtype=None, features=None):
         if config.has_segmentation:
             outputs["segmentation_logits"] = _segmentation(pyramid, config, dtype)
     else:
-        rule = "A TF-Hub module of features gives a segmentation head no levels"
+        rule = (
+            "A model with a TF-Hub module cannot have a segmentation head: the module "
+            "returns no feature levels for it"
+        )
         require(not config.has_segmentation, rule, heads=config.heads)
         class_features, box_features = features(x)
     repeats = config.head_repeats if features is None else 0
@@ -170,9 +173,9 @@ def check_data_format() -> None:
     """Raises RuntimeError unless Keras' image data format is `channels_last`."""
     if keras.config.image_data_format() != "channels_last":
         raise InvalidStateError(
-            "`EfficientDet` computes in `channels_last`, `[B, H, W, C]`, on every "
-            'backend. Call `keras.config.set_image_data_format("channels_last")`. '
-            f"Received: image_data_format={keras.config.image_data_format()!r}"
+            "`EfficientDet` needs Keras' image data format `channels_last`, which is "
+            "`[B, H, W, C]`, on every backend. Call "
+            '`keras.config.set_image_data_format("channels_last")`. '
         )
 
 
@@ -180,15 +183,15 @@ def check_precision(dtype: Any) -> None:
     """Raises ValueError for a precision that the package does not support."""
     require(
         keras.config.floatx() == "float32",
-        "`EfficientDet` needs `keras.config.set_floatx('float32')`, the default. Half "
-        "precision is `keras.config.set_dtype_policy('mixed_bfloat16')` or "
-        "'mixed_float16', called before the model is made",
+        "`EfficientDet` needs `keras.config.set_floatx('float32')`, the default. For "
+        "half precision, call `keras.config.set_dtype_policy('mixed_bfloat16')`, or "
+        "'mixed_float16', before the model is made",
         floatx=keras.config.floatx(),
     )
     policy = keras.dtype_policies.get(dtype or keras.config.dtype_policy())
     require(
         "float64" not in (policy.compute_dtype, policy.variable_dtype),
-        "`EfficientDet` has no float64. Before the model is made, call "
+        "`EfficientDet` does not work in float64. Before the model is made, call "
         "`keras.config.set_dtype_policy` with 'float32', 'mixed_bfloat16' or "
         "'mixed_float16'",
         dtype=policy.name,

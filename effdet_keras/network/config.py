@@ -212,7 +212,7 @@ class EfficientDetConfig:
         """
         if name not in _PUBLISHED:
             raise InvalidValueError(
-                f"There is no model of this name.{hint(name, MODEL_NAMES, 0.4)} "
+                f"There is no model with this name.{hint(name, MODEL_NAMES, 0.4)} "
                 f"Received: name={name!r}. Known names: {', '.join(MODEL_NAMES)}"
             )
         return cls(**{**_PUBLISHED[name], "name": name}).replace(**overrides)
@@ -289,13 +289,15 @@ def _rules(c):
     is_right = c.min_level < c.max_level
     yield "min_level", is_right, f"below max_level, {c.max_level}"
     expected = (
-        "at least 5 (the backbone's last level), with 2**max_level at most twice the "
-        f"larger side of image_size {size}"
+        "at least 5 (the last level of the backbone), and 2**max_level must be at "
+        f"most twice the larger side of image_size {size}"
     )
     is_right = 2**c.max_level <= 2 * max(size)
     yield "max_level", is_right, expected
     is_right = c.resize_method == "half_pixel" or not c.has_segmentation
-    expected = "'half_pixel' with a segmentation head, whose masks are resized that way"
+    expected = (
+        "'half_pixel' for a segmentation head, because its masks are resized that way"
+    )
     yield "resize_method", is_right, expected
 
 

@@ -228,7 +228,7 @@ def describe(
         "augment": (augment, "each image is seen many times; argument of `batches`"),
         "batch_size": (
             facts.batch_size,
-            ("fits into the memory of most devices; argument of `fit`"),
+            "fits into the memory of most devices; argument of `fit`",
         ),
         "epochs": (
             facts.epochs or num_epochs(facts.num_images, facts.batch_size),

@@ -41,7 +41,7 @@ def freeze(model, what, batch_norm=True):
         )
     require(
         len(frozen) < len(weights),
-        ("This freezes all weights of the model, so that nothing is left to train"),
+        "This freezes all weights of the model, so that nothing is left to train",
         freeze=what,
     )
     _freeze_paths(model, frozen, batch_norm)

@@ -90,7 +90,9 @@ def test_classes_without_names_are_labels():
     by_label = three().filter(classes=[1]).scores
     for label in (1, "1", np.int64(1)):
         np.testing.assert_array_equal(unnamed.filter(classes=[label]).scores, by_label)
-    with pytest.raises(TypeError, match="sequence of names.*classes='dog'"):
+    with pytest.raises(
+        TypeError, match="sequence of class names or labels.*classes='dog'"
+    ):
         three().filter(classes="dog")
 
 
@@ -184,9 +186,14 @@ def test_plot_draws_with_matplotlib(monkeypatch):
         ({"class_names": None}, "filter", (0, ["cat"]), "must be labels.*'cat'"),
         ({}, "save", ("found.xyz",), r"image format.*found.xyz"),
         ({"image": None}, "draw", (), "replace.*image="),
-        ({"image_id": None}, "to_coco", (), "need an id.*image_id="),
+        ({"image_id": None}, "to_coco", (), "need an image id.*image_id="),
         ({"scores": [0.1, 0.2]}, "draw", (), "length.*boxes=3, scores=2, labels=3"),
-        ({"labels": [0, 1, 2]}, "draw", (), "`labels` must be below 2.*`class_names`"),
+        (
+            {"labels": [0, 1, 2]},
+            "draw",
+            (),
+            "`labels` must be at least 0 and below 2.*`class_names`",
+        ),
     ],
 )
 def test_what_cannot_be_is_refused(

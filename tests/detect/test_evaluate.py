@@ -293,7 +293,7 @@ def refused(data, match, error=ValueError):
     ids=["a path", "an iterator", "tuples of three"],
 )
 def test_data_of_another_kind_is_told_what_is_needed(data):
-    refused(data, "Evaluation takes a `DetectionDataset`", TypeError)
+    refused(data, "An evaluation takes a `DetectionDataset`", TypeError)
 
 
 @pytest.mark.parametrize(
@@ -315,7 +315,7 @@ def test_a_batch_that_cannot_be_right_is_refused(change, match):
 
 def test_data_without_end_or_without_images_is_refused(arrays):
     refused([], "at least one image")
-    refused(tf_data(*arrays).batch(4).repeat(), "which end", TypeError)
+    refused(tf_data(*arrays).batch(4).repeat(), "if they end", TypeError)
 
 
 # --- without TensorFlow

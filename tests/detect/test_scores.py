@@ -41,9 +41,9 @@ def test_a_number_is_compared_with_the_scores_that_are_returned():
 @pytest.mark.parametrize(
     "settings, arguments, words",
     [
-        (None, ("best",), "needs a model with thresholds"),
-        (None, (0.3, True), "needs a model with a temperature"),
-        (ScoreSettings((0.5,)), (0.3, True), "needs a model with a temperature"),
+        (None, ("best",), "needs a model with stored thresholds"),
+        (None, (0.3, True), "needs a model with a stored temperature"),
+        (ScoreSettings((0.5,)), (0.3, True), "needs a model with a stored temperature"),
     ],
 )
 def test_a_model_without_settings_says_how_to_get_them(settings, arguments, words):

@@ -35,7 +35,7 @@ def model():
 @pytest.mark.parametrize(
     ("calibration", "message"),
     [
-        ([np.zeros((64, 64, 3), "uint8")] * 4, r"are plain.*\[0, 0, 0\]"),
+        ([np.zeros((64, 64, 3), "uint8")] * 4, r"only one color.*\[0, 0, 0\]"),
         ([np.full((64, 64, 3), v, "uint8") for v in (20, 200)], r"\[200, 200, 200\]"),
         (SHARES, r"of `calibration` \(float32\) from .*Multiply.*by 255"),
         ([IMAGES[0], 2 * SHARES[1] - 1], "of `calibration` .*as if it were normalized"),
@@ -127,7 +127,7 @@ def test_other_images_count_as_well(model, tmp_path):
 
     report = checked(model, tmp_path, wrong_in_others)
     assert report.matched == report.live_detections > 0 and report.images == 4
-    with pytest.raises(ValueError, match="does not compute what the model does"):
+    with pytest.raises(ValueError, match="does not compute the same as the model"):
         checked(model, tmp_path, wrong_in_others, others=OTHERS)
     same = checked(model, tmp_path, lambda logits, _: logits, others=OTHERS)
     assert same.live_detections == report.live_detections and same.images == 6
@@ -234,4 +234,4 @@ def test_a_check_of_nothing_says_that_it_was_none(tmp_path):
         options = {"precision": precision}
         report = checked(model, tmp_path, lambda logits, _: logits, **options)
         assert "NOT CHECKED" in str(report) and "0 of 0" not in str(report)
-        assert "give `images` with objects" in report.warnings[0]
+        assert "pass `images` in which the model finds objects" in report.warnings[0]

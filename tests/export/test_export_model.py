@@ -97,7 +97,7 @@ def test_only_a_whole_and_right_export_replaces_an_old_one(
     export(tmp_path / "pets.onnx", text="old")
     before = contents(tmp_path)
     assert before["pets.onnx"] == "old"
-    match = "does not compute what the model does.*differ"
+    match = "does not compute the same as the model.*differ"
     with pytest.raises(error, match=match if error is ValueError else None):
         export(tmp_path / "pets.onnx", text="new", **how)
     assert contents(tmp_path) == before
@@ -107,7 +107,7 @@ def test_a_folder_of_other_things_is_not_touched(model, tmp_path):
     folder = tmp_path / "images"
     folder.mkdir()
     (folder / "cat.jpg").write_text("meow")
-    with pytest.raises(FileExistsError, match=r"is not an export.*another path"):
+    with pytest.raises(FileExistsError, match=r"is not an older export.*another path"):
         model.export(folder)
     assert contents(folder) == {"cat.jpg": "meow"}
 
@@ -144,7 +144,7 @@ def test_files_beside_the_path_are_not_replaced_but_those_of_an_older_export(
     export, tmp_path
 ):
     (tmp_path / "pets.bin").write_text("mine")
-    with pytest.raises(FileExistsError, match="pets.bin', which is there"):
+    with pytest.raises(FileExistsError, match="pets.bin', which already exists"):
         export(tmp_path / "pets.xml")
     assert contents(tmp_path) == {"pets.bin": "mine"} and not export.biases
     export(tmp_path / "cats.xml", "old")
@@ -154,7 +154,9 @@ def test_files_beside_the_path_are_not_replaced_but_those_of_an_older_export(
     for format, ending, taken in (("ncnn", "param", "bin"), ("mnn", "mnn", "json")):
         path = tmp_path / f"pets.{ending}"
         beside = FORMATS[format].files_beside(path)
-        with pytest.raises(FileExistsError, match=f"pets.{taken}'.*, which is there"):
+        with pytest.raises(
+            FileExistsError, match=f"pets.{taken}'.*, which already exists"
+        ):
             module._check_replaceable(path, False, beside)
 
 
@@ -176,13 +178,15 @@ def test_a_file_is_not_replaced_by_a_folder_nor_the_folder_this_process_is_in(
     (tmp_path / "out").mkdir()
     monkeypatch.chdir(tmp_path / "out")
     for path in (".", "../out"):
-        with pytest.raises(ValueError, match="this process is in it.*path="):
+        with pytest.raises(
+            ValueError, match="the current folder of this process.*path="
+        ):
             export(pathlib.Path(path))
     assert contents(tmp_path / "out") == {} and not export.biases
 
 
 def test_no_images_are_no_check(export, tmp_path):
-    with pytest.raises(ValueError, match="`images` has no image"):
+    with pytest.raises(ValueError, match="`images` contains no image"):
         export(tmp_path / "pets.onnx", images=[])
     assert not list(tmp_path.iterdir())
 

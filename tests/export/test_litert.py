@@ -289,9 +289,12 @@ INT8 = {"precision": "int8", "calibration": ["x"]}
 @pytest.mark.parametrize(
     "options, message",
     [
-        ({"precision": "int8"}, "int8 needs images of the kind"),
-        ({"input_dtype": "int8"}, "give `precision='int8'`, or 'uint8'.*'float32'"),
-        ({"calibration": ["x.jpg"]}, "`calibration` is for int8"),
+        ({"precision": "int8"}, "int8 export needs images of the kind"),
+        (
+            {"input_dtype": "int8"},
+            "give `precision='int8'` too, or `input_dtype='uint8'`.*'float32'",
+        ),
+        ({"calibration": ["x.jpg"]}, "`calibration` is used only for int8"),
         ({**INT8, "postprocess_ops": "builtin"}, "int8 would round the boxes"),
         ({"batch_size": 2}, "one image at a time"),
         ({"max_detections": 5, "outputs": "raw"}, "Raw outputs have no postprocess"),
@@ -306,13 +309,19 @@ INT8 = {"precision": "int8", "calibration": ["x"]}
             "gives each box one class",
         ),
         ({"max_classes_per_detection": 0}, "must be a whole number of at least 1"),
-        ({"max_classes_per_detection": 2, "outputs": "raw"}, "alone"),
-        ({"max_classes_per_detection": 2, "postprocess_ops": "builtin"}, "alone"),
-        ({"detections_per_class": 2}, "give that too"),
-        ({"calibration_images": 5}, "counts those of `calibration`"),
-        ({"outputs": "raw", "postprocess_ops": "builtin"}, "raw outputs have none"),
-        ({"int8_scores": True}, "`int8_scores` are of .*'float32'"),
-        ({**INT8, "outputs": "raw", "int8_scores": True}, "`int8_scores` are of"),
+        ({"max_classes_per_detection": 2, "outputs": "raw"}, "which only files"),
+        ({"max_classes_per_detection": 2, "postprocess_ops": "builtin"}, "only files"),
+        ({"detections_per_class": 2}, "give `per_class=True` too"),
+        ({"calibration_images": 5}, "number of images to use from `calibration`"),
+        (
+            {"outputs": "raw", "postprocess_ops": "builtin"},
+            "raw outputs have no postprocess",
+        ),
+        ({"int8_scores": True}, "`int8_scores` works only with .*'float32'"),
+        (
+            {**INT8, "outputs": "raw", "int8_scores": True},
+            "`int8_scores` works only with",
+        ),
     ],
 )
 def test_wrong_options_are_told_before_any_work(tmp_path, model, options, message):
@@ -349,7 +358,10 @@ def test_the_report_says_how_the_file_chooses_boxes(
         tmp_path / "a.tflite", images=images, verbose=0, score_threshold=0.02, **options
     )
     assert report.suppression == words
-    assert f"otherwise than the model ({words}): `evaluate`" in str(report)
+    assert (
+        f"in another way than the model ({words}): pass a dataset as `evaluate`"
+        in str(report)
+    )
     raw = tmp_path / "raw.tflite"
     assert not model.export(raw, images=images, verbose=0, outputs="raw").suppression
 
@@ -398,7 +410,7 @@ def test_a_file_of_another_program_is_refused(tmp_path):
     path.write_bytes(bytes(2048))
     with zipfile.ZipFile(path, "a") as archive:
         archive.writestr("labelmap.txt", "cat\n")
-    with pytest.raises(ValueError, match="no .tflite file that .*export.* wrote"):
+    with pytest.raises(ValueError, match="not a .tflite file that .*export.* wrote"):
         open_runtime(path)
 
 

@@ -47,7 +47,9 @@ def test_a_file_finds_the_classes_of_the_model(
     live = model.detect(image, score_threshold=0.0)
     assert len(live.pixel_shares()) > 1
     report = model.export(tmp_path / file, images=[image], verbose=0, **options)
-    assert report.same_pixels > 0.999 and "of pixels of the same class" in str(report)
+    assert report.same_pixels > 0.999 and "of the pixels have the same class" in str(
+        report
+    )
     found = Predictor.load(tmp_path / file).detect(image, score_threshold=0.0)
     assert found.class_map.shape == (80, 96) and found.seg_class_names == NAMES
     assert (found.class_map == live.class_map).mean() > 0.999

@@ -54,7 +54,7 @@ def test_preset_takes_names_counts_and_overrides():
 @pytest.mark.parametrize(
     "arguments, message",
     [
-        ({"name": "efficientdet-d9"}, "no model of this name.*efficientdet-d9"),
+        ({"name": "efficientdet-d9"}, "no model with this name.*efficientdet-d9"),
         ({"num_classes": 3, "class_names": ["a"]}, "each of the 3 classes.*entries=1"),
         ({"class_names": ["cat", "cat"]}, "must differ from each other.*with 'cat'"),
         ({"num_classes": 3, "category_ids": [1]}, "each of the 3 classes.*entries=1"),

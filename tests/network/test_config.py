@@ -53,7 +53,7 @@ def test_a_config_survives_json():
         ({"backbone_activation": "gelu"}, "`backbone_activation` must be None or one"),
         (
             {"resize_method": "asymmetric", "heads": "segmentation"},
-            "`resize_method`.*'half_pixel' with a segm",
+            "`resize_method`.*'half_pixel' for a segm",
         ),
     ],
     ids=str,
