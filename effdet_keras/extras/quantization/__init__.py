@@ -62,8 +62,8 @@ class Quantization:
         self.range_steps = range_steps
         require(
             range_steps is None or range_steps > delay,
-            "`range_steps` must be above `delay`: the ranges must have been seen "
-            "before numbers are rounded to them",
+            "`range_steps` must be above `delay`: ranges must be observed before "
+            "numbers are rounded to them",
             range_steps=range_steps,
             delay=delay,
         )
@@ -155,10 +155,11 @@ class Quantization:
         """
         if not self.is_rounding:
             raise InvalidStateError(
-                f"The model has been trained for {int(self._steps)} steps since "
-                f"`quantize_aware(delay={self.delay})`, and none of them has rounded: "
-                "its ranges are not learned. Call `fit` first, or give `calibration` "
-                "to the export of a model that is not quantization-aware."
+                "The model cannot be exported to int8 yet: it was trained for "
+                f"{int(self._steps)} steps since `quantize_aware(delay={self.delay})`, "
+                "and none of them rounded, so the ranges are not learned. Call `fit` "
+                "first, or export a model that is not quantization-aware with "
+                "`calibration`."
             )
         self._is_exporting = True
         try:
@@ -384,21 +385,24 @@ def _variable(name, shape, dtype):
 def _check_possible(model):
     """Raises an error if backend or model cannot be trained quantization-aware."""
     require_tensorflow(
-        "`quantize_aware` trains with TensorFlow, whose converter writes int8 files",
+        "`quantize_aware` needs TensorFlow, whose converter writes the int8 files",
         "Save the model, and train it in a process with KERAS_BACKEND=tensorflow.",
     )
     if model.features is not None:
         raise InvalidValueError(
-            "`quantize_aware` rounds within the network's own layers, and those of a "
-            "TF-Hub module are closed. Take a model of `from_preset`."
+            "`quantize_aware` rounds numbers inside of the layers of the network, "
+            "which is not possible in a TF-Hub module. Use a model of `from_preset`."
         )
     require(
         all(layer.compute_dtype == "float32" for layer in model.layers),
-        "`quantize_aware` needs float32, whose digits tell 256 steps apart: load the "
-        'model with dtype="float32"',
+        "`quantize_aware` needs a model in float32, which is precise enough to "
+        'distinguish the 256 steps of int8: load the model with dtype="float32"',
         dtype=model.dtype_policy.name,
     )
-    rule = f"`quantize_aware` knows LiteRT's int8 of {', '.join(ACTIVATIONS)} alone"
+    rule = (
+        "`quantize_aware` supports only the activations that LiteRT has in int8: "
+        f"{', '.join(ACTIVATIONS)}"
+    )
     for field in ("activation", "backbone_activation"):
         activation = getattr(model.config, field)
         require(activation in (None, *ACTIVATIONS), rule, **{field: activation})

@@ -69,9 +69,11 @@ def advice_of(cost: float | None) -> str:
     `cost` is the AP that int8 costs, or None if it was not measured.
     """
     if cost is None:
-        return "Give a dataset as `evaluate` to know what int8 costs."
+        return (
+            "To know how much AP int8 costs, pass a dataset as `evaluate` (--evaluate)."
+        )
     training = "quantization-aware training (`model.quantize_aware()`, then `fit`)"
-    verdict = "is worth its time" if cost > _WORTH_IT else "has little to win"
+    verdict = "is worth its time" if cost > _WORTH_IT else "can gain little"
     return f"int8 costs {cost:.3f} AP: {training} {verdict}."
 
 

@@ -25,10 +25,10 @@ def nearest_postprocess(postprocess, **options):
     """
     if postprocess.max_detections_per_class is not None:
         raise InvalidValueError(
-            "LiteRT's built-in suppression has no limit for one class. Received: "
-            "max_detections_per_class="
-            f"{postprocess.max_detections_per_class}. Set `model.postprocess` to one "
-            "without it."
+            "LiteRT's built-in suppression cannot limit the detections per class. "
+            "Received: "
+            f"max_detections_per_class={postprocess.max_detections_per_class}. Set "
+            "`model.postprocess` to one without this limit."
         )
     top_k = postprocess.pre_nms_top_k
     top_k = _TOP_K if top_k is None else top_k

@@ -77,7 +77,7 @@ def write_coreml(
         )
         package.save(str(folder / MODEL_NAME))
         runtime = CoreMLCheck(folder / MODEL_NAME)
-    note = f"  add {path / MODEL_NAME} to a project of Xcode"
+    note = f"  add {path / MODEL_NAME} to a project in Xcode"
     return Written(folder / MODEL_NAME, "coreml", (note,), runtime)
 
 
@@ -219,7 +219,7 @@ def _pipeline(network, description, num_boxes):
         feature = spec.description.input.add(name=name)
         feature.type.doubleType.SetInParent()
         feature.type.isOptional = True
-        feature.shortDescription = f"{getattr(post, field)} where it is not given"
+        feature.shortDescription = f"optional; {getattr(post, field)} by default"
     spec.description.output.extend(suppression.description.output)
     texts = spec.description.metadata
     texts.shortDescription = f"{config.name}, an object detector"
@@ -248,7 +248,7 @@ def _suppression(network, description):
     stage.coordinatesOutputFeatureName = _BOXES
     about = {
         _SCORES: f"the scores of {', '.join(labels_of(description))}",
-        _BOXES: "x and y of the center, width, height, as shares of the image",
+        _BOXES: "x and y of the center, width and height, as fractions of the image",
     }
     for feature in network.description.output:
         spec.description.input.append(feature)

@@ -29,5 +29,5 @@ def _write(model, folder, path, format, name, **options):
     require_detection_alone(model, format)
     FORMATS[format].write(model, folder / name, **options)
     write_detector(model, folder)
-    note = f"  {path / HEADER_NAME} makes detections of its outputs, in C++"
+    note = f"  {path / HEADER_NAME} converts the outputs to detections, in C++"
     return Written(folder / name, format, (note,))

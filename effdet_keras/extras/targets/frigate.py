@@ -98,9 +98,9 @@ def write_frigate(
     height, width = model.config.image_size
     if height != width:
         raise InvalidValueError(
-            "Frigate cuts squares out of its images, and `target='frigate'` takes "
-            f"models of a square input. Received: image_size={(height, width)}. Train "
-            "with an `image_size` of one number, such as 320."
+            "`target='frigate'` needs a model with a square input, because Frigate "
+            f"cuts squares out of its images. Received: image_size={(height, width)}. "
+            "Train with an `image_size` of one number, such as 320."
         )
     if detector in ("edgetpu", "cpu"):
         written = _write_int8(model, folder, path, detector, score_threshold, options)
@@ -115,7 +115,10 @@ def write_frigate(
     (folder / LABELMAP_NAME).write_text(lines, encoding="utf-8")
     text = _configuration(path.name, detector, model.config.image_size, names)
     (folder / "frigate.yml").write_text(text, encoding="utf-8")
-    where = f"  copy the folder to Frigate's /config/{path.name}, and add:"
+    where = (
+        f"  copy the folder to Frigate's /config/{path.name}, and add this to "
+        "Frigate's configuration:"
+    )
     return written._replace(notes=(*written.notes, where, text))
 
 
@@ -137,7 +140,10 @@ def _write_int8(model, folder, path, detector, score_threshold, options):
         **options,
     )
     notes = compile_for_edge_tpu(folder, path) if is_edge_tpu else ()
-    note = "a box suppresses boxes of all classes, unlike with 'openvino' and 'onnx'"
+    note = (
+        "a box suppresses overlapping boxes of all classes; with 'openvino' and "
+        "'onnx' only those of its own class"
+    )
     return Written(folder / MODEL_NAME, "litert", (*notes, f"  {note}"))
 
 
@@ -146,8 +152,8 @@ def _refuse_calibration(detector, options):
     given = [name for name, value in options.items() if value is not None]
     if given:
         raise InvalidValueError(
-            f"`detector={detector!r}` writes a float32 file, and takes no "
-            f"`calibration`. Received: {', '.join(given)}. Leave it out, or give "
+            f"`detector={detector!r}` writes a float32 file, which needs no "
+            f"`calibration`. Received: {', '.join(given)}. Leave this out, or give "
             "`detector='edgetpu'` or 'cpu', whose files are int8."
         )
 
@@ -368,7 +374,7 @@ def _tracked(rows, description):
     labels = kept[:, 0].astype(int)
     if ((labels < 0) | (labels >= description.config.num_classes)).any():
         raise InvalidValueError(
-            f"The file gives classes that the model does not have. Received: {labels}"
+            f"The file returns classes that the model does not have. Received: {labels}"
         )
     return kept
 
@@ -394,8 +400,8 @@ class OpenVINOCheck(_FrigateCheck):
         shape = tuple(output.get_shape())  # raises an error if a side is not fixed
         if shape != (1, 1, _MAX_DETECTIONS, _ROW):
             raise InvalidValueError(
-                "The output is not that of Frigate's model type 'ssd'. Received: "
-                f"shape={shape}"
+                "The output of the file is not that of Frigate's model type 'ssd'. "
+                f"Received: shape={shape}"
             )
         self._input = openvino.Tensor(source.get_element_type(), source.get_shape())
         self._request = compiled.create_infer_request()

@@ -125,7 +125,10 @@ def write_imx500(
     """
     require_detection_alone(model, "imx500")
     config = model.config
-    rule = "The script for the IMX500 repeats rows and columns, and interpolates none"
+    rule = (
+        "The compile script for the IMX500 can only repeat rows and columns, and "
+        "cannot interpolate"
+    )
     require(
         "bilinear" not in (config.fpn_upsampling, config.fpn_downsampling),
         rule,
@@ -144,8 +147,9 @@ def _calibration_pixels(model, calibration, limit):
     """Returns the calibration images, letterboxed, uint8 `[n, H, W, 3]`."""
     if calibration is None:
         raise InvalidValueError(
-            "This chip computes in int8, which needs images of the kind the model "
-            "will see. Received: calibration=None. Give `calibration=train`"
+            "This chip computes in int8, so the export needs images of the kind the "
+            "model will see. Received: calibration=None. Pass a dataset, a folder or "
+            "a list of images, such as `calibration=train`"
         )
     limit = CALIBRATION_IMAGES if limit is None else limit
     check_calibration(calibration, limit)
@@ -165,7 +169,7 @@ def _written(model, folder, path, target, compiler, settings):
     text = text.replace("# SETTINGS", "\n".join(lines))
     (folder / "compile.py").write_text(text, encoding="utf-8")
     write_detector(model, folder)
-    note = f"  where {compiler} is: python {path / 'compile.py'}"
+    note = f"  on a machine with {compiler}, run: python {path / 'compile.py'}"
     runtime = LevelsCheck(folder / MODEL_NAME)
     return Written(folder / MODEL_NAME, target, (note,), runtime)
 
@@ -213,7 +217,7 @@ def _cut_levels(graph, levels):
         concat = made_by[output]
         if concat.op_type != "Concat" or len(concat.input) != len(levels):
             raise InvalidStateError(
-                f"`{output}` is no concatenation of the levels. Received: "
+                f"`{output}` is not a concatenation of the levels. Received: "
                 f"{concat.op_type}"
             )
         for level, name in zip(levels, concat.input):
@@ -275,8 +279,8 @@ def _hailo_settings(model, score_threshold, iou_threshold):
     y, x, height, width = config.box_scales
     if y != x or height != width:
         raise InvalidValueError(
-            "Hailo scales centers and sides by one number each. Received: "
-            f"box_scales={config.box_scales}"
+            "Hailo needs one box scale for both coordinates of the center, and one "
+            f"for height and width. Received: box_scales={config.box_scales}"
         )
     return {
         "nms_scores_th": score_threshold,
@@ -320,9 +324,10 @@ def _decoders(model):
         )
         if np.abs(centers - grid[:, :, None]).max() > 1e-3:
             raise InvalidValueError(
-                "Hailo puts anchors in the middle of equal cells, which those of level "
-                f"{level} are not. Received: image_size={config.image_size}. Train "
-                f"with multiples of {2**config.max_level}, such as 320 with max_level=6"
+                "Hailo puts anchors into the middle of cells of equal size, but the "
+                f"anchors of level {level} are not there. Received: "
+                f"image_size={config.image_size}. Train with multiples of "
+                f"{2**config.max_level}, such as 320 with max_level=6"
             )
         found.append(
             {

@@ -168,8 +168,8 @@ def onnx_of_program(program):
             continue
         if operation.op_type not in _TO_ONNX:
             raise InvalidStateError(
-                f"The Core ML file has the operation {operation.op_type}, which the "
-                "check cannot compute"
+                f"The Core ML file contains the operation {operation.op_type}, which "
+                "the check cannot compute"
             )
         written = _Writer(operation, nodes, constants)
         _TO_ONNX[operation.op_type](written)
@@ -254,7 +254,10 @@ def _onnx_pads(o):
     if kind == "valid":
         return [0, 0, 0, 0]
     if kind != "custom":
-        raise InvalidStateError(f"The Core ML file has padding of the kind {kind!r}")
+        raise InvalidStateError(
+            f"The Core ML file contains padding of the kind {kind!r}, which the check "
+            "cannot compute"
+        )
     top, bottom, left, right = o.numbers("pad")
     return [top, left, bottom, right]
 
@@ -299,7 +302,9 @@ def _onnx_repeated(o):
 
 def _onnx_bilinear(o):
     if o.value("sampling_mode") != "UNALIGN_CORNERS":
-        raise InvalidStateError("The Core ML file resizes in a way that was not asked")
+        raise InvalidStateError(
+            "The Core ML file resizes in another way than the model"
+        )
     x = o.inputs["x"]
     size = [o.value(f"target_size_{side}") for side in ("height", "width")]
     sizes = o.constant("sizes", np.int64([*x.shape[:2], *size]))

@@ -99,9 +99,9 @@ def write_litert_npu(
     operations = require_npu_network(network, vendors, is_int8=is_int8)
     write_detector(model, folder)
     notes = (
-        f"  {operations.total()} operations of {len(operations)} kinds, all in the "
-        f"tables of {', '.join(vendors)}",
-        f"  {path / HEADER_NAME} makes detections of the outputs, in C++",
+        f"  {operations.total()} operations of {len(operations)} kinds, all of which "
+        f"are in the tables of {', '.join(vendors)}",
+        f"  {path / HEADER_NAME} converts the outputs to detections, in C++",
     )
     return Written(file, "litert", notes)
 
@@ -126,9 +126,9 @@ def require_npu_network(network, vendors, *, is_int8):
     for vendor in vendors:
         if missing := _missing(operations, vendor):
             raise InvalidValueError(
-                f"LiteRT has no {', '.join(missing)} on the NPUs of {vendor}: a part "
-                "of the network would run on the CPU. Give the `vendor` that the file "
-                f"is for, of {', '.join(NPU_VENDORS)}"
+                f"LiteRT does not support {', '.join(missing)} on the NPUs of "
+                f"{vendor}, so a part of the network would run on the CPU. Give the "
+                f"`vendor` for which the file is made, one of {', '.join(NPU_VENDORS)}"
             )
     numbers = _NUMBERS_OF_INT8 if is_int8 else _NUMBERS_OF_FLOAT16
     for tensor in graph.tensors:
@@ -138,9 +138,9 @@ def require_npu_network(network, vendors, *, is_int8):
         kind = tflite_files.type_to_name(tensor.type)
         if len(shape) > _MAX_RANK or not is_fixed or kind not in numbers:
             raise InvalidValueError(
-                "NPUs take tensors of fixed shapes, four axes at most, and the numbers "
-                f"{', '.join(sorted(numbers))}. Received: {tensor.name.decode()}, "
-                f"shape={shape}, {kind}"
+                "NPUs need tensors with a fixed shape of at most four axes, and with "
+                f"numbers of the types {', '.join(sorted(numbers))}. Received: "
+                f"{tensor.name.decode()}, shape={shape}, {kind}"
             )
     return operations
 

@@ -286,7 +286,7 @@ def _checked_plugin(plugin, graph):
     )
     if not is_right:
         raise InvalidValueError(
-            f"The file does not end in {_PLUGIN} as TensorRT has it. Received: "
-            f"{plugin.op_type}, {options}, outputs={shapes}"
+            f"The file does not end in {_PLUGIN} with the outputs and options that "
+            f"TensorRT needs. Received: {plugin.op_type}, {options}, outputs={shapes}"
         )
     return options

@@ -30,7 +30,8 @@ def write_mediapipe(model, folder, path, *, precision=None, **options):
     FORMATS["litert"].write(model, file, precision=precision, **options)
     height, width = model.config.image_size
     note = (
-        f"MediaPipe stretches images to {width}x{height}: give it images of that shape"
+        f"MediaPipe stretches images to {width}x{height}: give it images with this "
+        "aspect ratio"
     )
     return Written(folder / MODEL_NAME, "litert", (f"  {note}",))
 
@@ -57,9 +58,10 @@ def require_edge_tpu_model(model, target):
     activations = (config.activation, config.backbone_activation or config.activation)
     if config.backbone not in _BACKBONES or not {*activations} <= {*_ACTIVATIONS}:
         raise InvalidValueError(
-            f"`target={target!r}` takes EfficientDet-Lite0 to Lite3: others do not fit "
-            "the Edge TPU's 8 MB, or use activations that it does not have. Received: "
-            f"backbone={config.backbone!r}, activation={config.activation!r}, "
+            f"`target={target!r}` works only with EfficientDet-Lite0 to Lite3: other "
+            "models are too large for the 8 MB of the Edge TPU, or use activations "
+            f"that it does not have. Received: backbone={config.backbone!r}, "
+            f"activation={config.activation!r}, "
             f"backbone_activation={config.backbone_activation!r}. Train "
             "`efficientdet-lite0`."
         )
@@ -70,7 +72,12 @@ def compile_for_edge_tpu(folder, path):
     compiler = shutil.which(_COMPILER)
     if compiler is None:
         command = f"{_COMPILER} -s -o {path} {path / MODEL_NAME}"
-        return (f"  {_COMPILER} is not installed here; where it is: {command}",)
+        return (
+            (
+                f"  {_COMPILER} is not installed here; on a machine with it, run: "
+                f"{command}"
+            ),
+        )
     done = subprocess.run(
         [compiler, "-s", "-o", str(folder), str(folder / MODEL_NAME)],
         capture_output=True,
@@ -78,8 +85,8 @@ def compile_for_edge_tpu(folder, path):
     )
     if done.returncode or not (folder / COMPILED_NAME).is_file():
         raise InvalidStateError(
-            f"{_COMPILER} did not compile '{MODEL_NAME}' (status {done.returncode}):\n"
-            f"{done.stdout}{done.stderr}"
+            f"{_COMPILER} could not compile '{MODEL_NAME}' (status "
+            f"{done.returncode}):\n{done.stdout}{done.stderr}"
         )
     counts = [
         line for line in done.stdout.splitlines() if "Number of operations" in line
@@ -107,7 +114,7 @@ def require_detection_alone(model, target):
     """Raises ValueError for a model with other heads, if a target only detects."""
     if model.config.has_segmentation or not model.config.has_detection:
         raise InvalidValueError(
-            f"`target={target!r}` takes models that detect and nothing else. Received: "
-            f"heads={model.config.heads!r}. Train one with heads='object_detection', "
-            "or export with `format='litert'`."
+            f"`target={target!r}` works only with models that have just a detection "
+            f"head. Received: heads={model.config.heads!r}. Train a model with "
+            "heads='object_detection', or export with `format='litert'`."
         )

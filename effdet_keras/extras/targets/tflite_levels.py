@@ -38,7 +38,7 @@ def cut_levels(model, names):
         parts, kind = made_by[concat].inputs, operation(concat)
         if kind != "CONCATENATION" or len(parts) != len(levels):
             raise InvalidStateError(
-                f"`{name}` is no concatenation of the levels. Received: {kind} of "
+                f"`{name}` is not a concatenation of the levels. Received: {kind} of "
                 f"{len(parts)} inputs"
             )
         for level, tensor in zip(levels, parts):

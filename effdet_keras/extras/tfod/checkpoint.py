@@ -204,15 +204,16 @@ def _model_of_file(source, model, *, is_given):
         return model
     with_background = " and a background class" if background else ""
     text = (
-        f"'{model.path}' has {model.num_classes} classes{with_background}, "
-        f"'{source.path}' {outputs}"
+        f"'{model.path}' has {model.num_classes} classes{with_background}, but "
+        f"'{source.path}' has {outputs}"
     )
     if is_given:
         raise InvalidValueError(
-            f"{text}: it is not the `pipeline.config` that this checkpoint was trained "
-            "with. Give that one, such as the one in the archive of the checkpoint."
+            f"{text}: the checkpoint was not trained with this `pipeline.config`. Give "
+            "the one that it was trained with, such as the one in the archive of the "
+            "checkpoint."
         )
-    note = f"{text}: its names and ids are not those of the checkpoint"
+    note = f"{text}: its class names and ids do not belong to the checkpoint"
     return dataclasses.replace(
         model,
         num_classes=outputs - background,
@@ -224,9 +225,9 @@ def _model_of_file(source, model, *, is_given):
 def _refuse_config_of_classifier(prefix, pipeline_config):
     if pipeline_config is not None:
         raise WholeFileError(
-            "`pipeline_config` belongs to checkpoints of detectors. Received: "
-            f"'{prefix}', of a classifier, whose backbone fits any detector. To make "
-            "the model of the config: "
+            "`pipeline_config` can be given only with checkpoints of detectors. "
+            f"Received: '{prefix}', which is the checkpoint of a classifier, whose "
+            "backbone fits any detector. To make the model of the config: "
             "`EfficientDet.from_pipeline_config('.../pipeline.config', weights=...)`."
         )
 
@@ -261,16 +262,17 @@ def _matching_names(expressions, field, names):
             matches = {n for n, there in names.items() if re.search(expression, there)}
         except re.error as error:
             raise InvalidValueError(
-                f"`train_config.{field}` has {expression!r}, which is no regular "
-                f"expression: {error}."
+                f"`train_config.{field}` contains {expression!r}, which is not a valid "
+                f"regular expression: {error}."
             ) from error
         if not matches:
             some = list(names.values())
             raise InvalidValueError(
-                f"`train_config.{field}` has {expression!r}, which is in no name of a "
-                "variable, as checkpoints of that API have them: '"
-                f"{some[0]}', '{some[-1]}', ... Change it, or give `freeze` "
-                "(--freeze), an expression on the paths of our variables."
+                f"`train_config.{field}` contains {expression!r}, which occurs in no "
+                "name of a variable. The variables have the names of the API's "
+                f"checkpoints: '{some[0]}', '{some[-1]}', ... Change the expression, "
+                "or give `freeze` (--freeze), an expression for the paths of this "
+                "package's variables."
             )
         found |= matches
     return found
@@ -376,13 +378,13 @@ def _check_is_whole(prefix, keys):
         return
     if any(name.startswith(_BACKBONE_START) for name in keys):
         raise WholeFileError(
-            f"'{prefix}' holds the backbone of an EfficientDet, without BiFPN and "
-            "heads: the Object Detection API writes such a first checkpoint at step "
-            "0, before the network is built. Give a later one, such as 'ckpt-2'."
+            f"'{prefix}' contains only the backbone of an EfficientDet, without BiFPN "
+            "and heads: the Object Detection API writes such a checkpoint at step 0, "
+            "before it builds the network. Give a later checkpoint, such as 'ckpt-2'."
         )
     raise WholeFileError(
-        f"'{prefix}' is a checkpoint of the Object Detection API, of another model "
-        "than EfficientDet: it has no EfficientNet with a BiFPN "
+        f"'{prefix}' is a checkpoint of the Object Detection API, but not of an "
+        "EfficientDet: it has no EfficientNet with a BiFPN "
         "(`_feature_extractor/_bifpn_stage`). Only EfficientDets can be read."
     )
 
@@ -418,15 +420,17 @@ def _in_our_form(arrays, model):
     zeros = {f"{n}/bias": np.zeros(v.shape[-1], "float32") for n, v in found.items()}
     if missing := len(zeros.keys() - arrays.keys()):
         notes.append(
-            f"{missing} biases before batch norms, which the file does not have "
-            "(`force_use_bias: false`), are 0"
+            f"{missing} biases before batch norms are set to 0, because the file does "
+            "not have them (`force_use_bias: false`)"
         )
     if model is not None and model.has_background_class:
         for name, value in result.items():
             if "/_class_predictor_layers/0/" in name and "depthwise" not in name:
                 by_class = value.reshape(*value.shape[:-1], -1, model.num_classes + 1)
                 result[name] = by_class[..., 1:].reshape(*value.shape[:-1], -1)
-        notes.append("the background class is left out: this model has none")
+        notes.append(
+            "the background class was left out, because this package's models have none"
+        )
     return {**zeros, **result}, tuple(notes)
 
 
@@ -485,7 +489,9 @@ def classes_of_label_map(model):
     beside = model.path.parent / re.split(r"[/\\]", model.label_map)[-1]
     path = next((path for path in (named, beside) if path.is_file()), None)
     if path is None:
-        note = f"the label map '{model.label_map}' is not here: give `class_names`"
+        note = (
+            f"the label map '{model.label_map}' does not exist here: give `class_names`"
+        )
         return None, None, (note,)
     known = read_label_map(path)
     ids = tuple(range(1, model.num_classes + 1))
@@ -493,5 +499,8 @@ def classes_of_label_map(model):
     above = [i for i in known if i > model.num_classes]
     if not above:
         return names, ids, ()
-    note = f"'{path}' has ids above the {model.num_classes} classes: {above[:5]}"
+    note = (
+        f"'{path}' has ids above the number of classes, {model.num_classes}: "
+        f"{above[:5]}"
+    )
     return names, ids, (note,)

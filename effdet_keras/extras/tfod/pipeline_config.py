@@ -31,7 +31,7 @@ from effdet_keras.extras.tfod.pipeline_parts import (
 )
 from effdet_keras.weights.locate import CONFIG_NAME
 
-_UNKNOWN = "this field is not known here"
+_UNKNOWN = "this package does not know this field"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -83,9 +83,9 @@ def start_of(
         is_remote(start) or os.path.exists(start) or os.path.exists(f"{start}.index")
     ):
         raise FileNotFoundError(
-            f"'{os.fspath(path)}': there is no `fine_tune_checkpoint` at '{start}'. "
-            "Name the one to start from with `weights` (--weights), 'none' for random "
-            "weights."
+            f"'{os.fspath(path)}' names a `fine_tune_checkpoint` that does not exist: "
+            f"'{start}'. Give the checkpoint to start from as `weights` (--weights), "
+            "or 'none' for random weights."
         )
     if start in (None, "none", "auto"):
         fields = {n: value for n, value in fields.items() if n != "checkpoint_type"}
@@ -201,7 +201,7 @@ class _Reading:
         if not path:
             return {}
         if not os.path.isfile(path):
-            why = "there is no such file; names are those of the data"
+            why = "this file does not exist, so the class names are those of the data"
             self.note(reader, "label_map_path", path, why, is_done=True)
             return {}
         return {"class_names": path}
@@ -228,8 +228,9 @@ class _Reading:
 def _ssd(config):
     """Returns the message of the model; other kinds of models are an error."""
     expected = (
-        "Only those of an EfficientDet can be read: `model { ssd { ... } }` with a "
-        "`feature_extractor` of the type `ssd_efficientnet-b0_bifpn_keras`, b0 to b7."
+        "Only the config of an EfficientDet can be read: `model { ssd { ... } }` with "
+        "a `feature_extractor` of the type `ssd_efficientnet-b0_bifpn_keras`, b0 to "
+        "b7."
     )
     model = config.message("model")
     if not model.has("ssd"):
@@ -240,7 +241,7 @@ def _ssd(config):
     if not EXTRACTOR.fullmatch(kind):
         raise InvalidValueError(f"this is the config of a `{kind}`. {expected}")
     for part, needed in _PARTS.items():
-        rule = f"`{ssd.place_of(part)}` of an EfficientDet is a `{needed}`"
+        rule = f"`{ssd.place_of(part)}` of an EfficientDet must be a `{needed}`"
         names = ssd.message(part).names
         require(names in ([], [needed]), rule, **{part: names})
     return ssd
@@ -290,74 +291,77 @@ SILENT = _SILENT.split()
 # Fields of this table do not change training or detections.
 _NOTED = """
 num_classes: the classes are those of the dataset
-add_background_class=false: there is none; that of a checkpoint is left out
+add_background_class=false: models have no background class here; that of a
+  checkpoint is left out
 conv_hyperparams.initializer: weights are initialised as in google/automl
-conv_hyperparams.force_use_bias=true: BiFPN and heads have biases
+conv_hyperparams.force_use_bias=true: BiFPN and heads always have biases
 load_all_detection_checkpoint_vars=false: see `skip_mismatch` of `load_pretrained`
-use_bfloat16=false: only on TPUs there; half precision is `precision`, `mixed_bfloat16`
-eval_config.metrics_set=coco_detection_metrics: a run has COCO's numbers; `effdet-keras
-  eval` has Pascal VOC's
-eval_config.batch_size: evaluation has batches of `batch_size`
-eval_config.num_examples: all images of the split are evaluated on
+use_bfloat16=false: the API uses bfloat16 only on TPUs; for half precision, set
+  `precision` to `mixed_bfloat16`
+eval_config.metrics_set=coco_detection_metrics: a run measures COCO's metrics;
+  `effdet-keras eval` also measures those of Pascal VOC
+eval_config.batch_size: the evaluation uses batches of `batch_size`
+eval_config.num_examples: all images of the split are evaluated
 eval_config.max_evals: see `evaluate_every`
-eval_config.eval_interval_secs: `evaluate_every` counts epochs
-eval_config.eval_instance_masks=false: boxes only
-eval_config.recall_lower_bound=0: the whole curve
-eval_config.recall_upper_bound=1: the whole curve
-tf_record_input_reader: the data is that which is given: DATA
-external_input_reader: the data is that which is given: DATA
-eval_input_reader.sample_1_of_n_examples=1: all images are evaluated on
-load_instance_masks=false: boxes only
-input_type=TF_EXAMPLE: the data is that which is given: DATA
-load_dense_pose=false: boxes only
-quantization.symmetric=false: kernels are symmetric, and the ranges of features are not
+eval_config.eval_interval_secs: `evaluate_every` counts epochs, not seconds
+eval_config.eval_instance_masks=false: only boxes are evaluated
+eval_config.recall_lower_bound=0: the whole precision-recall curve is used
+eval_config.recall_upper_bound=1: the whole precision-recall curve is used
+tf_record_input_reader: the data is the one that you give as DATA
+external_input_reader: the data is the one that you give as DATA
+eval_input_reader.sample_1_of_n_examples=1: all images are evaluated
+load_instance_masks=false: only boxes are read
+input_type=TF_EXAMPLE: the data is the one that you give as DATA
+load_dense_pose=false: only boxes are read
+quantization.symmetric=false: ranges are symmetric for kernels, but not for features
 """
 # Fields of this table change the detections of a trained model.
 _DETECTION_DEFAULTS = """
-resize_method=BILINEAR: always bilinear
-convert_to_grayscale=false: the network has three channels
-conv_hyperparams.group_norm: batch norm only
-kernel_size=3: always 3
-box_code_size=4: always 4
-share_prediction_tower=false: class and box heads are two
+resize_method=BILINEAR: images are always resized bilinearly
+convert_to_grayscale=false: the network always takes three channels
+conv_hyperparams.group_norm: the network always uses batch norm
+kernel_size=3: kernels always have the size 3
+box_code_size=4: a box always has 4 numbers
+share_prediction_tower=false: class head and box head are always separate
 explicit_background_class=false: there is no background class
-use_depthwise=true: the heads' convolutions are separable
-mask_head_config: boxes only
-score_converter=SIGMOID: always sigmoid
-logit_scale=1: not here
-calibration_config: not here
-change_coordinate_frame=true: boxes are relative to the image
+use_depthwise=true: the convolutions of the heads are always separable
+mask_head_config: there is no head for the masks of objects
+score_converter=SIGMOID: scores are always computed with a sigmoid
+logit_scale=1: logits are never scaled
+calibration_config: this calibration is not supported
+change_coordinate_frame=true: boxes are always relative to the image
 max_classes_per_detection=1: see `pre_nms_top_k` of `postprocess`
-num_additional_channels=0: the network has three channels
-image_resizer: the image size is that of the model's preset
+num_additional_channels=0: the network always takes three channels
+image_resizer: the image size of the model's preset is used
 """
 # Fields of this table change the training.
 _TRAINING_DEFAULTS = """
-class_prediction_bias_init=-4.6: always -4.595: a probability of 0.01
+class_prediction_bias_init=-4.6: the bias always starts at -4.595, a
+  probability of 0.01
 use_dropout=false: see `survival_prob`
 apply_conv_hyperparams_pointwise=false: the heads' pointwise kernels do not decay
 apply_conv_hyperparams_to_heads=false: the heads' last layers do not decay
-similarity_calculator: always IoU
-l1_regularizer: L2 alone
-hard_example_miner: the focal loss takes all anchors
-random_example_sampler: the focal loss takes all anchors
-equalization_loss: not here
-expected_loss_weights=NONE: the focal loss takes all anchors
-use_confidences_as_targets=false: not here
-implicit_example_weight=1: not here
+similarity_calculator: the similarity is always IoU
+l1_regularizer: only L2 regularization is supported
+hard_example_miner: the focal loss always uses all anchors
+random_example_sampler: the focal loss always uses all anchors
+equalization_loss: this loss is not supported
+expected_loss_weights=NONE: the focal loss always uses all anchors
+use_confidences_as_targets=false: confidences are not supported
+implicit_example_weight=1: this weight is not supported
 merge_multiple_label_boxes=false: give the box once with each label
-use_multiclass_scores=false: not here
-min_learning_rate=0: not here
+use_multiclass_scores=false: scores of several classes are not supported
+min_learning_rate=0: the learning rate has no lower limit
 train_input_reader.sample_1_of_n_examples=1: all images are trained on
-load_multiclass_scores=false: not here
-load_context_features=false: not here
-expand_labels_hierarchy=false: not here
-ignore_thresholds=false: there are thresholds
+load_multiclass_scores=false: scores of several classes are not supported
+load_context_features=false: context features are not supported
+expand_labels_hierarchy=false: class hierarchies are not supported
+ignore_thresholds=false: the thresholds of matching are always used
 negatives_lower_than_unmatched=true: what lies between the thresholds is ignored
 clip_boxes=true: boxes are clipped to the image
-jitter_mode=DEFAULT: always DEFAULT
-quantization.weight_bits=8: always 8
-quantization.activation_bits=8: always 8
+jitter_mode=DEFAULT: only the mode DEFAULT is supported
+quantization.weight_bits=8: weights always have 8 bits
+quantization.activation_bits=8: activations always have 8 bits
 """
 
 # Defaults of that API that differ from what is done here, so an absent field is noted.

@@ -80,7 +80,7 @@ def _network(ssd, note):
     }
     depth = head.get("depth", None, int)
     if depth is not None and depth != wanted["fpn_num_filters"]:
-        note(head, "depth", depth, "the heads have the BiFPN's")
+        note(head, "depth", depth, "the heads use the value of the BiFPN")
     return backbone, {
         n: v
         for n, v in wanted.items()
@@ -96,8 +96,10 @@ def _feature_blocks(backbone, bifpn):
     taps, lowest = TFOD_TAPS[f"efficientnet-{backbone}"], bifpn.get("min_level", 3)
     if taps is None:
         return None
-    expected = f"3 or more with {backbone}: which blocks end in finer levels of it is "
-    expected += "not known here"
+    expected = (
+        f"at least 3 with {backbone}, because it is not known which of its blocks are "
+        "the last ones of finer levels"
+    )
     check_argument(lowest >= 3, bifpn.place_of("min_level"), lowest, expected)
     return taps[lowest - 3 :]
 
@@ -149,7 +151,7 @@ def _layers(extractor, head, note):
         value = of_fpn.get(api_name, default)
         values.setdefault(name, value)
         if (other := of_heads.get(api_name, default)) != value:
-            note(of_heads, api_name, other, "the heads have the BiFPN's")
+            note(of_heads, api_name, other, "the heads use the value of the BiFPN")
     others = {n: x for n, x in _BACKBONE_FIELDS.items() if not _is_near(values[n], x)}
     return values | {f"backbone_{name}": value for name, value in others.items()}
 
@@ -166,8 +168,8 @@ def _image_size(resizer, note):
         fixed = resizer.message("fixed_shape_resizer")
         height, width = fixed.get("height", 300), fixed.get("width", 300)
         why = (
-            "images are stretched to this size there; here they keep their aspect "
-            "ratio and are padded, so that detections differ"
+            "the API stretches images to this size; this package keeps their aspect "
+            "ratio and pads them, so detections differ"
         )
         note(resizer, "fixed_shape_resizer", f"{height}x{width}", why)
         return height if height == width else (height, width)
@@ -177,8 +179,9 @@ def _image_size(resizer, note):
     low, high = resize.get("min_dimension", 600), resize.get("max_dimension", 1024)
     if low != high:
         why = (
-            f"images are scaled to fit {high}x{high} here; there, the shorter side to "
-            f"{low} at most, so that detections differ for images less oblong"
+            f"this package scales images to fit {high}x{high}; the API scales the "
+            f"shorter side to {low} at most, so detections differ for images that are "
+            "less elongated"
         )
         note(resize, "min_dimension", low, why)
     return high
@@ -299,7 +302,10 @@ def postprocess(ssd, note):
         # It is exp(-iou**2 / (2 * sigma)) in that API, and exp(-iou**2 / sigma) here.
         fields["sigma"] = 2 * sigma
         if threshold < 1:
-            why = "Soft-NMS removes no box outright here"
+            why = (
+                "this package's Soft-NMS only lowers scores, and removes no box "
+                "because of its overlap"
+            )
             note(nms, "iou_threshold", threshold, why)
     return fields
 
@@ -487,7 +493,7 @@ def _entries(option, kind, note):
         return [{"name": kind, **_parameters(step, STEPS[kind][1])}]
     step.take_all()
     if kind not in _ALWAYS:
-        note(option, kind, "{...}", "there is no such augmentation here")
+        note(option, kind, "{...}", "this package does not have this augmentation")
     return []
 
 

@@ -356,7 +356,7 @@ def _differences(model, recipe, path):
     if not EXTRACTOR.fullmatch(kind):
         return [
             "The Object Detection API has no such feature extractor: it can read this "
-            "file, and make no model of it."
+            "file, but cannot make a model of it."
         ]
     read = read_pipeline_model(path)
     there = EfficientDetConfig.from_name(**read.config, num_classes=read.num_classes)
@@ -383,7 +383,7 @@ def _differences(model, recipe, path):
     lines += read.unsupported
     if not lines:
         return []
-    return ["What was exported differs from this file in:", *lines]
+    return ["The exported model or training differs from this file in:", *lines]
 
 
 def _activations(config):

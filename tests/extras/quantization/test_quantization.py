@@ -250,7 +250,7 @@ def test_the_rate_that_weights_were_trained_with_becomes_a_tenth(tmp_path):
 def test_what_cannot_be_rounded_is_refused():
     with pytest.raises(ValueError, match="`range_steps` must be above `delay`"):
         tiny_model().quantize_aware(delay=5, range_steps=5)
-    with pytest.raises(ValueError, match="needs float32"):
+    with pytest.raises(ValueError, match="needs a model in float32"):
         tiny_model(dtype="mixed_bfloat16").quantize_aware()
     config = tiny_model().config.replace(activation="mish")
     with pytest.raises(ValueError, match="activation='mish'"):

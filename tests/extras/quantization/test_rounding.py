@@ -62,5 +62,5 @@ def test_a_report_names_places_and_says_what_int8_costs(tmp_path):
 
 def test_advice_changes_with_the_cost():
     assert "is worth its time" in advice_of(0.006)
-    assert "little to win" in advice_of(0.005)
-    assert "Give a dataset" in advice_of(None)
+    assert "can gain little" in advice_of(0.005)
+    assert "pass a dataset as `evaluate`" in advice_of(None)

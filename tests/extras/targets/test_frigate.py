@@ -210,7 +210,7 @@ def test_the_page_shows_what_the_target_writes():
 
 def test_float_files_take_no_images_to_calibrate_with(scaled_model, tmp_path):
     with pytest.raises(
-        ValueError, match="takes no `calibration`.*`detector='edgetpu'`"
+        ValueError, match="needs no `calibration`.*`detector='edgetpu'`"
     ):
         scaled_model.export(
             tmp_path / "pets", target="frigate", detector="onnx", calibration=["x.jpg"]

@@ -252,7 +252,7 @@ def test_a_tensor_that_no_npu_takes_is_refused(float16, fault):
         tensor.shape = [1, 1, 2, 2, 9]
     elif fault == "any size":
         tensor.shapeSignature = [-1, 2, 2, 27]
-    with pytest.raises(ValueError, match="NPUs take tensors of fixed shapes"):
+    with pytest.raises(ValueError, match="NPUs need tensors with a fixed shape"):
         npu.require_npu_network(network, NPU_VENDORS, is_int8=fault == "number")
 
 
@@ -260,7 +260,7 @@ def test_outputs_that_are_not_joined_levels_are_told(int8):
     network = network_of(int8)  # whose outputs are maps already
     graph = network.subgraphs[0]
     names = [graph.tensors[output].name.decode() for output in graph.outputs]
-    with pytest.raises(ek.errors.InvalidStateError, match="is no concatenation"):
+    with pytest.raises(ek.errors.InvalidStateError, match="is not a concatenation"):
         cut_levels(network, names)
 
 

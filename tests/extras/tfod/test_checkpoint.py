@@ -174,7 +174,7 @@ def test_deeper_backbones_are_tapped_where_theirs_are(tmp_path):
 def test_a_checkpoint_of_step_0_says_that_it_is_one(tmp_path):
     backbone = {n: v for n, v in ARRAYS.items() if "_efficientnet" in n}
     tfod_files.write_with_graph(tmp_path / "ckpt-1", backbone)
-    with pytest.raises(ValueError, match="step 0.*later one"):
+    with pytest.raises(ValueError, match="step 0.*later checkpoint"):
         open_weights(tmp_path / "ckpt-1")
 
 
@@ -213,13 +213,13 @@ def test_a_classifier_of_its_zoo_is_a_backbone(tmp_path):
 def test_a_classifier_has_no_pipeline_config(exported, tmp_path):
     write_classifier(tmp_path / "ckpt-0")
     path = exported / "pipeline.config"
-    with pytest.raises(ValueError, match="belongs to checkpoints of detectors"):
+    with pytest.raises(ValueError, match="only with checkpoints of detectors"):
         read_weights(tmp_path / "ckpt-0", None, pipeline_config=path, verbose=0)
 
 
 def test_another_model_is_refused_by_name(tmp_path):
     arrays = {"_feature_extractor/resnet/conv/kernel": np.ones((1, 1, 3, 8))}
-    with pytest.raises(ValueError, match="another model than EfficientDet"):
+    with pytest.raises(ValueError, match="not of an EfficientDet"):
         open_weights(write(tmp_path, arrays))
 
 
@@ -243,7 +243,7 @@ def test_background_is_left_out_and_missing_biases_are_zero(tmp_path, background
     source = open_weights(write(tmp_path, arrays, text=text))
     assert_all_read(source, values)
     biases, first, *_ = source.notes
-    assert re.match("16 biases.*`force_use_bias: false`.*are 0", biases)
+    assert re.match("16 biases.*are set to 0.*`force_use_bias: false`", biases)
     assert first.startswith("the background class")
 
 
@@ -322,7 +322,7 @@ def test_classes_of_the_next_training_are_not_those_of_the_checkpoint(
 
 
 def test_a_given_config_of_other_classes_is_refused(alone, other_classes):
-    match = r"mine/pipeline.config' has 3 classes, '.*ckpt-0' 2: it is not"
+    match = r"mine/pipeline.config' has 3 classes, but '.*ckpt-0' has 2: .* not trained"
     with pytest.raises(ValueError, match=match):
         read_weights(alone, None, pipeline_config=other_classes, verbose=0)
     text = other_classes.read_text()

@@ -292,5 +292,5 @@ def test_a_graph_rewriter_makes_the_model_quantization_aware(folder):
     assert model.settings.recipe.optimizer["name"] == "momentum"
     assert build_configuration(None, None, {}, path).quantization == {"delay": 600}
     path = _with_training(folder, rewriter=rewriter % "weight_bits: 4")
-    with pytest.raises(ValueError, match="weight_bits=4: always 8"):
+    with pytest.raises(ValueError, match="weight_bits=4: weights always have 8 bits"):
         EfficientDet.from_pipeline_config(path, verbose=0)

@@ -413,16 +413,26 @@ def test_what_cannot_be_read_is_told(read, text, message):
 @pytest.mark.parametrize(
     ("old", "new", "place", "reason"),
     [
-        ("SIGMOID", "SOFTMAX", "score_converter=SOFTMAX", "always sigmoid"),
-        ("score_converter: SIGMOID", "", "score_converter=IDENTITY", "always sigmoid"),
-        ("depthwise: true", "depthwise: false", "use_depthwise=false", "are separable"),
-        ("use_depthwise: true", "", "use_depthwise=false", "are separable"),
+        ("SIGMOID", "SOFTMAX", "score_converter=SOFTMAX", "always .* a sigmoid"),
+        (
+            "score_converter: SIGMOID",
+            "",
+            "score_converter=IDENTITY",
+            "always .* a sigmoid",
+        ),
+        (
+            "depthwise: true",
+            "depthwise: false",
+            "use_depthwise=false",
+            "are always separable",
+        ),
+        ("use_depthwise: true", "", "use_depthwise=false", "are always separable"),
         (KEEPS_RATIO, "identity_resizer { } k {", "image_resizer={...}", "preset"),
         (
             KEEPS_RATIO,
             FIXED_SHAPE,
             "fixed_shape_resizer=256x384",
-            "stretched to this size there.*detections differ",
+            "stretches images to this size.*detections differ",
         ),
     ],
 )
@@ -455,10 +465,12 @@ def test_what_has_no_place_is_told_once_and_the_unknown_is_named(read):
     others = ["l1_regularizer", "negatives_lower_than_unmatched"]
     assert sorted(unsupported) == sorted([*mere, *losses, *others])
     assert told["model.ssd.hard_example_miner={...}"].startswith("the focal loss")
-    assert told["train_config.frobnicate=3"] == "this field is not known here"
-    assert told["model.ssd.add_background_class=true"].startswith("there is none")
+    assert told["train_config.frobnicate=3"] == "this package does not know this field"
+    assert told["model.ssd.add_background_class=true"].startswith(
+        "models have no background class"
+    )
     remap = "train_config.data_augmentation_options.remap_labels={...}"
-    assert told[remap] == "there is no such augmentation here"
+    assert told[remap] == "this package does not have this augmentation"
     assert told["eval_config.metrics_set=pascal_voc_detection_metrics"]
     assert len(told) == len(reading.notes)
 
@@ -483,7 +495,7 @@ def test_a_graph_rewriter_is_quantization_aware_training(read):
     reading = rewritten("delay: 600 weight_bits: 8 activation_bits: 8")
     assert reading.fields["quantize_aware"] == {"delay": 600}
     assert reading.unsupported == ()
-    bits = "graph_rewriter.quantization.weight_bits=4: always 8"
+    bits = "graph_rewriter.quantization.weight_bits=4: weights always have 8 bits"
     assert rewritten("weight_bits: 4").unsupported == (bits,)
 
 
@@ -530,7 +542,7 @@ def test_an_expression_that_matches_nothing_stops_unless_freeze_is_given(write):
         build_configuration(None, None, {"freeze": "backbone"}, path).freeze
         == "backbone"
     )
-    with pytest.raises(ValueError, match="no regular expression"):
+    with pytest.raises(ValueError, match="not a valid regular expression"):
         path = write(("num_steps", "freeze_variables: '(' num_steps"))
         build_configuration(None, None, {}, path)
 
