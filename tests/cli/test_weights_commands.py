@@ -54,4 +54,4 @@ def test_import_writes_weights_as_another_kind(lite0, tmp_path, command):
     assert "is not overwritten" in command(*arguments, status=1)
     d0 = tmp_path / "d0.keras"
     said = command("import", lite0, d0, "--model", "efficientdet-d0", status=1)
-    assert "they are of efficientdet-lite0" in said and not d0.exists()
+    assert "they belong to efficientdet-lite0" in said and not d0.exists()

@@ -64,7 +64,8 @@ def test_frigates_float_files_need_no_tensorflow():
     assert needs == {"edgetpu": True, "cpu": True, "openvino": False, "onnx": False}
     assert target.needs_tensorflow({})
     assert target.without_tensorflow() == (
-        " So does this target with `detector='openvino'` or 'onnx'."
+        " This target also works without TensorFlow, with `detector='openvino'` or "
+        "'onnx'."
     )
     assert FORMATS["saved_model"].needs_tensorflow({})
     assert not FORMATS["onnx"].needs_tensorflow({})

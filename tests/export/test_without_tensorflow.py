@@ -158,7 +158,7 @@ def test_what_needs_tensorflow_names_itself_and_the_cure(tmp_path, backend):
     pytest.importorskip(backend)
     said = programs.run_alone("-c", REFUSED, tmp_path, KERAS_BACKEND=backend)
     errors = json.loads(said.splitlines()[-1])
-    starts = ["An export of saved_model", "An export of coral", "An export of frigate"]
+    starts = ["Exporting to saved_model", "Exporting to coral", "Exporting to frigate"]
     starts += ["precision='dynamic'", "postprocess_ops='builtin'"]
     for error, start in zip(errors, starts, strict=True):
         assert error.startswith(f"InvalidStateError: {start}"), error

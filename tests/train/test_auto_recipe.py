@@ -124,7 +124,7 @@ def test_what_was_chosen_is_told_with_its_reason_and_what_was_given():
     text = describe(choose(facts), facts, ["ema_decay"])
     assert "160 images, 200 steps of 8" in text
     assert "freeze='backbone'" in text and "the backbone is pretrained" in text
-    assert text.endswith("as given: ema_decay")
+    assert text.endswith("given by you: ema_decay")
     assert "scale_jitter" not in text
 
 

@@ -241,7 +241,11 @@ def test_an_archive_resumes_and_goes_on_with_the_same_new_classes(
 @pytest.mark.parametrize(
     "class_names, message",
     [
-        (OLD, r"has all classes of the model, 'dog', 'bird'.*\['dog', 'bird', 'new'\]"),
+        (
+            OLD,
+            r"already has all classes of the model: 'dog', 'bird'.*"
+            r"\['dog', 'bird', 'new'\]",
+        ),
         (
             ("cat",),
             r"loaded detector, 'dog', 'bird'.*are 'cat'.*\['dog', 'bird', 'cat'\]",

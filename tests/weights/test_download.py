@@ -104,7 +104,9 @@ def test_what_is_no_whole_file_is_told_and_not_kept(
 
 
 def test_an_address_that_is_none_is_told(cache):
-    with pytest.raises(ConnectionError, match=r"No file from http://\[::1/a.h5"):
+    with pytest.raises(
+        ConnectionError, match=r"No file could be downloaded from http://\[::1/a.h5"
+    ):
         download("http://[::1/a.h5", verbose=0)
     assert files_in(cache) == []
 

@@ -87,17 +87,19 @@ def test_a_folder_means_its_only_weights_or_the_best_of_a_training(
 def test_several_weights_are_listed(tmp_path):
     touch(tmp_path, "d0.h5", "d1.pth")
     checkpoint(tmp_path, "ckpt-3")
-    with pytest.raises(ValueError, match="several.*: ckpt-3, d0.h5, d1.pth. Name one"):
+    with pytest.raises(
+        ValueError, match="several.*: ckpt-3, d0.h5, d1.pth. Give the path of one"
+    ):
         find(tmp_path)
     touch(tmp_path, "both/d0.h5", "both/d1.h5")
     archive = pack(tmp_path / "both.tgz", tmp_path / "both")
-    with pytest.raises(ValueError, match="The archive '.*both.tgz' holds several"):
+    with pytest.raises(ValueError, match="The archive '.*both.tgz' contains several"):
         find(archive)
 
 
 def test_what_holds_no_weights_or_is_not_there_is_told(tmp_path):
     touch(tmp_path, "a/d0.h5", "b/d1.h5", "notes.txt")
-    with pytest.raises(ValueError, match="no weights.*It holds: a, b, notes.txt"):
+    with pytest.raises(ValueError, match="no weights.*It contains: a, b, notes.txt"):
         find(tmp_path)
     with pytest.raises(FileNotFoundError, match=r"Did you mean 'notes.txt'"):
         find(tmp_path / "note.txt")

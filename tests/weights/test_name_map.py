@@ -172,7 +172,10 @@ def test_torch_arrays_keep_the_order_of_axes_of_their_file(tmp_path):
     [
         ({"kernal": KERNEL}, "'kernal', which matches no.*Did you mean 'kernel'"),
         ({"kernel": KERNEL, "x.*": "b"}, r"'x\.\*', which matches no array.*2 arrays"),
-        ({"kernel[": KERNEL}, r"no array.*no regular expression either \(unterminated"),
+        (
+            {"kernel[": KERNEL},
+            r"no array.*not a valid regular expression either \(unterminated",
+        ),
         (
             {"kernel": "stem/conv2d/kernel"},
             "lite0` has no weight of this name. Did you",

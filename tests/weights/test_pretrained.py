@@ -213,7 +213,9 @@ def test_a_file_says_its_classes_and_config(d0, tmp_path):
     model = EfficientDet.from_preset("efficientdet-d0", num_classes=2, **SMALL)
     model.load_pretrained(tmp_path / "pets.keras", verbose=0)
     assert model.class_names == ("cat", "dog")
-    with pytest.raises(ValueError, match=r"are of efficientdet-d0.*'efficientdet-d1'"):
+    with pytest.raises(
+        ValueError, match=r"belong to efficientdet-d0.*'efficientdet-d1'"
+    ):
         EfficientDet.from_preset("efficientdet-d1", weights=tmp_path / "pets.keras")
 
 

@@ -144,9 +144,7 @@ def test_a_training_that_begins_anew_says_so(tmp_path, change):
         model.compile("sgd")
     else:
         model.freeze("backbone")
-    with pytest.warns(
-        UserWarning, match="starts again at epoch 1, and does not resume at epo"
-    ):
+    with pytest.warns(UserWarning, match="starts again at epoch 1 instead of at epo"):
         assert first_epoch(model) == 0
 
 

@@ -273,7 +273,7 @@ def test_the_model_starts_from_a_classifier_as_the_published_configs_do(folder):
 def test_a_missing_checkpoint_of_the_file_stops_model_and_run_alike(folder):
     start = "fine_tune_checkpoint: 'nowhere/ckpt-0'"
     path = _with_training(folder, start)
-    words = "no `fine_tune_checkpoint` at 'nowhere/ckpt-0'"
+    words = "`fine_tune_checkpoint` that does not exist: 'nowhere/ckpt-0'"
     with pytest.raises(FileNotFoundError, match=words):
         EfficientDet.from_pipeline_config(path)
     with pytest.raises(FileNotFoundError, match=words):

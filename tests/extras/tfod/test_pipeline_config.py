@@ -224,8 +224,8 @@ def test_every_field_of_a_d1_with_other_values(read, tmp_path):
         "class_names": f"{tmp_path}/map.pbtxt",
     }
     told = "\n".join(reading.notes)
-    assert "min_dimension=384: images are scaled to fit 640x640" in told
-    assert "iou_threshold=0.6: Soft-NMS removes no box outright" in told
+    assert "min_dimension=384: this package scales images to fit 640x640" in told
+    assert "iou_threshold=0.6: this package's Soft-NMS only lowers scores" in told
 
 
 def test_only_bifpn_and_heads_have_the_activation_of_the_file(write):
@@ -536,7 +536,7 @@ def test_exactly_the_variables_are_frozen_that_the_expressions_match(
 
 def test_an_expression_that_matches_nothing_stops_unless_freeze_is_given(write):
     path = write(("num_steps", "freeze_variables: 'resnet' num_steps"))
-    with pytest.raises(ValueError, match="'resnet', which is in no name.*--freeze"):
+    with pytest.raises(ValueError, match="'resnet', which occurs in no name.*--freeze"):
         build_configuration(None, None, {}, path)
     assert (
         build_configuration(None, None, {"freeze": "backbone"}, path).freeze
