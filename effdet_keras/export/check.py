@@ -119,15 +119,16 @@ class ExportReport:
         write_text(path, text + "\n")
 
     def __str__(self) -> str:
+        images = "1 image" if self.images == 1 else f"{self.images} images"
         found = (
-            f"  on {self.images} images: the file finds {self.matched} of the model's "
+            f"  on {images}: the file finds {self.matched} of the model's "
             f"{self.live_detections} detections; scores differ by at most "
             f"{self.max_score_difference:.2g}, boxes by at most "
             f"{self.max_box_difference:.2g} pixels"
         )
         if not self.live_detections:
             found = (
-                f"  on {self.images} images: the model has no detections to compare; "
+                f"  on {images}: the model has no detections to compare; "
                 f"scores differ by at most {self.max_score_difference:.2g}"
             )
         lines = [

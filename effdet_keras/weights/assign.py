@@ -240,10 +240,8 @@ def _explain(plan, model, source):
     elif plan.missing:
         first = next(iter(plan.missing.values()))
         some = ", ".join(list(source.arrays)[:3])
-        problem = (
-            f"it contains {some}, ..., but {len(plan.missing)} of the model's weights "
-            "are missing, such as"
-        )
+        lacking = _counted(plan.missing, "weight is", "weights are")
+        problem = f"the file contains {some}, ..., but {lacking} missing, such as"
     else:
         return f"{text}: the file contains none of the model's weights"
     return (
