@@ -57,7 +57,7 @@ def test_settings_are_stored_and_all_else_stays(path):
 
 def test_other_files_are_refused_and_stay(path, tmp_path):
     before = path.read_bytes()
-    with pytest.raises(ValueError, match="of 3 classes.*thresholds=1"):
+    with pytest.raises(ValueError, match="its 3 classes.*thresholds=1"):
         store_score_settings(path, ScoreSettings((0.5,)))
     assert path.read_bytes() == before
     for name in ("pets.tflite", "pets.weights.h5", "exported"):

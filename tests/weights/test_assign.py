@@ -156,7 +156,7 @@ def test_a_type_of_checkpoint_leaves_the_rest_as_it_is(checkpoint_type, left):
             "tiny",
             {"box_net/box-0/bias": np.zeros(7)},
             {},
-            r"\(7,\) of '.*box-0/bias'.*\(8,\)",
+            r"\(7,\) for '.*box-0/bias'.*\(8,\)",
         ),
         ("5 classes", {}, {"checkpoint_type": "full"}, "another shape.*class-predict/"),
         ("efficientdet-lite1", {}, {}, "efficientdet-lite1, 90 classes.*Make that"),

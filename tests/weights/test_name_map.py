@@ -182,7 +182,7 @@ def test_torch_arrays_keep_the_order_of_axes_of_their_file(tmp_path):
         ),
         ({"kernel": KERNEL, "other": KERNEL}, "'kernel' and 'other' .*the same weight"),
         ({"(kernel)": r"\2"}, "cannot be built from the groups"),
-        ({"other": KERNEL}, r"another shape, such as \(3,\)"),
+        ({"other": KERNEL}, r"another shape in the file, such as \(3,\)"),
     ],
 )
 def test_what_is_wrong_with_a_map_is_told_and_nothing_changes(tmp_path, names, message):

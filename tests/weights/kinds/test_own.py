@@ -166,7 +166,9 @@ def test_another_models_files_are_named(tmp_path):
     model = keras.Sequential([keras.Input((2,)), keras.layers.Dense(1)])
     model.save(tmp_path / "x.keras")
     model.save_weights(tmp_path / "x.weights.h5")
-    with pytest.raises(ValueError, match=r"x\.keras' holds a model of the class 'Seq"):
+    with pytest.raises(
+        ValueError, match=r"x\.keras' contains a model of the class 'Seq"
+    ):
         read_own_weights(tmp_path / "x.keras")
     with pytest.raises(
         ValueError, match=r"weights\.h5' contains no weights of this pack"
