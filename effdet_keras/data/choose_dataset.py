@@ -145,6 +145,9 @@ def choose(found: list[Source], inner: list[Source], path: Any) -> Source:
         f"To read it, {_how_to_read(first, c)}."
         for c in aside[:SHOWN]
     )
+    if len(aside) > SHOWN:
+        more = count_of(len(aside) - SHOWN, "more dataset")
+        notes += f"\n  Not read: {more} of other images"
     notes += "".join(_note_of_unread(first.source, *pair) for pair in unread)
     others = (*told, *(content.source for content in (*others, *aside)))
     return dataclasses.replace(
@@ -282,10 +285,12 @@ def _describe_unread(sources, unread, path):
     kinds = ", ".join(dict.fromkeys(FORMATS[s.format].title for s in sources))
     other = describe_other_files(path)
     other = f". {other}" if other else ""
-    reasons = (
+    reasons = [
         f"\n  {str(s.path)!r}, {s.described}: {error or 'no image was found'}"
         for s, error in unread[:SHOWN]
-    )
+    ]
+    if len(unread) > SHOWN:
+        reasons.append(f"\n  and {len(unread) - SHOWN} more")
     return (
         f"{str(path)!r} holds annotations ({kinds}), but none of them can be read, or "
         "none of their images is in this folder or below it. Put the images beside "

@@ -217,6 +217,11 @@ def _batched(examples, batch_size, max_boxes, drop_remainder):
     options.experimental_distribute.auto_shard_policy = (
         tf.data.experimental.AutoShardPolicy.DATA
     )
+    # While its thread for autotuning sleeps, tf.data sometimes misses that an iterator
+    # is deleted: training then waits before an epoch for up to as long as the epoch
+    # before it (benchmarks/epoch_pause.py). Without autotuning, `AUTOTUNE` means one
+    # image for each processor, and at most 16.
+    options.autotune.enabled = False
     return dataset.with_options(options)
 
 
