@@ -50,6 +50,7 @@ _MOST = 0.95
 _DOUBTS = ("box columns", "classes without names", "images without txt file")
 _COMPARED = 20  # the most images, or pairs of images of one name, that are compared
 _LONGEST = 400  # the most characters of a reason in a line
+_CUT = " ..."  # the end of a reason that is longer
 # A box lies elsewhere if it is off by more than this share of its sides: counting
 # pixels from 1 and rounding move it by less.
 _ELSEWHERE = 0.2
@@ -109,7 +110,13 @@ def choose(found: list[Source], inner: list[Source], path: Any) -> Source:
             images.
     """
     contents, unread = _read_all(found)
-    if contents:
+    others = [] if any(c.num_boxes for c in contents) else _read_all(inner)[0]
+    others = [c for c in others if c.num_boxes]
+    if others and not any(_is_same(c, other) for c in contents for other in others):
+        error = InvalidValueError("none of its boxes could be read")
+        unread += [(c.source, error) for c in contents if not c.is_sound]
+        contents = others
+    elif contents:
         contents += _divided_in(contents, inner) or _fuller_in(contents, inner)
     else:
         contents = _read_all(inner)[0]
@@ -639,7 +646,8 @@ def _has_nothing(source, error):
 
 def _note_of_unread(chosen, source, error):
     """Returns a line on a dataset that was found as well, but cannot be read."""
-    reason = f"{_reason_of(error)}."
+    reason = _reason_of(error)
+    reason += "" if reason.endswith(_CUT) else "."
     if source.format != chosen.format:
         reason += f" For the full error, pass format={source.format!r} (--format)."
     elif source.path != source.root:
@@ -654,7 +662,8 @@ def _reason_of(error):
     """Returns a short text that says why a dataset cannot be read."""
     if error is None:
         return "none of its images was found"
-    return textwrap.shorten(str(error), _LONGEST, placeholder=" ...").rstrip(".")
+    reason = textwrap.shorten(str(error), _LONGEST, placeholder=_CUT)
+    return reason if reason.endswith(_CUT) else reason.rstrip(".")
 
 
 def _describe_several(contents, unread, path):

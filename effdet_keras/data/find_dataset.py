@@ -31,6 +31,7 @@ from effdet_keras.data.formats.dataset_files import (
     names_in,
     role_of_split,
     split_folders,
+    split_names,
     visible_folders,
     walk,
 )
@@ -306,11 +307,20 @@ def find_in(path: Any, formats: list[str]) -> tuple[list[Source], list[_Note]]:
             found[i] = dataclasses.replace(source, readers={**source.readers, **more})
     known = [source.format for source in found]
     found += [
-        Source(format, path, splits, path)
+        Source(format, path, _by_split(splits), path)
         for format, splits in readers.items()
         if format not in known
     ]
     return found, notes
+
+
+def _by_split(readers):
+    """Returns the readers of folders by split.
+
+    Folders such as `train_images` and `train_annotations` have the same split, so their
+    own names stand for it, until it is known that only one of them is a dataset.
+    """
+    return dict(zip(split_names(list(readers)), readers.values()))
 
 
 def _named_by_folder(source, folders):
@@ -450,9 +460,7 @@ def find_below(
         return found, notes
     for folder in left_out[:_MAX_FOLDERS]:  # there is no dataset elsewhere
         own, _ = find_in(folder, formats)
-        found += own
-        inner = [] if own else _folders_of(folder)
-        found += [source for place in inner for source in find_in(place, formats)[0]]
+        found += own or find_below(folder, formats, everywhere=False)[0]
     return found, notes
 
 

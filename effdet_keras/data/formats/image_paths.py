@@ -259,7 +259,12 @@ def may_have_images(folder: str) -> bool:
     return words.isdisjoint(ANNOTATION_FOLDERS) and not _is_of_results(folder)
 
 
-_NO_IMAGES = frozenset("mask masks overlay overlays result results".split())
+_NO_IMAGES = frozenset(
+    """
+    mask masks overlay overlays result results pred preds predicted prediction
+    predictions detected
+    """.split()
+)
 
 
 def _fits(roles, wanted):

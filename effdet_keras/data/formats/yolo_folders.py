@@ -153,7 +153,11 @@ def _names_train(file):
 
 
 def _has_train(layout):
-    return any(role_of_split(split) == "train" for split in layout.splits)
+    return _has_role(layout.splits, "train")
+
+
+def _has_role(splits, role):
+    return any(role_of_split(split) == role for split in splits)
 
 
 def _without_empty(layout):
@@ -288,7 +292,13 @@ def _split_names(names):
 
 def _split_layout(path):
     """Returns the layout of one folder per split with images and labels, or None."""
-    folders = split_folders(path).values()
+    folders = list(split_folders(path).values())
+    names = _split_names([folder.name for folder in folders])
+    # Darknet's tutorials put the images to train on into `obj`.
+    training = path / "obj"
+    if folders and not _has_role(names.values(), "train") and training.is_dir():
+        folders.append(training)
+        names[training.name] = reading.ONE_SPLIT
     layouts = {
         folder: _parts_layout(folder)
         or _flat_layout(folder)
@@ -301,7 +311,8 @@ def _split_layout(path):
     layouts = {folder: layout for folder, layout in layouts.items() if layout}
     if not layouts:
         return None
-    names = _split_names([folder.name for folder in layouts])
+    if training not in layouts:
+        names = _split_names([folder.name for folder in layouts])
     splits = {
         names[folder.name]: [p for places in layout.splits.values() for p in places]
         for folder, layout in layouts.items()

@@ -1,0 +1,70 @@
+"""Repositories of two further samples, as small copies: see `test_cloned.py`."""
+
+import pathlib
+
+from support.cloned_files import ROW, VOC, put, yolo
+
+from effdet_keras.data import load, load_splits
+
+
+def test_folders_below_notebooks_are_searched_to_the_same_depth(tmp_path):
+    yolo(tmp_path / "notebooks/datasets/pets")
+    put(tmp_path, "models/.gitkeep")
+    assert list(load_splits(tmp_path)) == ["train"]
+
+
+def test_a_csv_file_of_fractions_does_not_hide_a_dataset_below(tmp_path, capsys):
+    """The answers of a detector; only the error of the csv file was shown."""
+    yolo(tmp_path / "source/code/data", "train/images", "train/labels")
+    yolo(tmp_path / "source/code/data", "val/images", "val/labels", ["b"])
+    put(tmp_path, "source/c.jpg")
+    row = "c.jpg,0.1,0.2,0.3,0.4,ball\n"
+    header = "filename,xmin,ymin,xmax,ymax,class\n"
+    put(tmp_path, "source/answer.csv", text=header + 2 * row)
+    splits, said = load_splits(tmp_path), capsys.readouterr().out
+    assert {name: len(d) for name, d in splits.items()} == {"train": 1, "val": 1}
+    assert "answer" in said and "none of its boxes could be read" in said
+
+
+def test_folders_of_images_and_annotations_of_a_split_have_its_name(tmp_path):
+    for name in ("a", "b"):
+        put(tmp_path, f"train_images/{name}.jpg", f"test_images/{name}2.jpg")
+        put(tmp_path, f"train_annotations/{name}.xml", text=VOC.format(f"{name}.jpg"))
+    assert list(load_splits(tmp_path)) == ["train"]
+    for name in ("a2", "b2"):
+        put(tmp_path, f"test_annotations/{name}.xml", text=VOC.format(f"{name}.jpg"))
+    assert sorted(load_splits(tmp_path)) == ["test", "train"]
+
+
+def test_pictures_of_what_was_predicted_are_not_the_images(tmp_path):
+    for name in ("a", "b"):
+        put(tmp_path, f"images/normal/{name}.jpg")
+        put(tmp_path, f"images/predicted/{name}.jpg", color="red")
+        put(tmp_path, f"images/gt/{name}.xml", text=VOC.format(f"{name}.jpg"))
+    records = load(tmp_path).records
+    assert [pathlib.Path(r.image).parent.name for r in records] == ["normal"] * 2
+
+
+def test_darknets_folder_obj_is_the_training_split(tmp_path):
+    """Its lists are written by a script, so they are not in the repository."""
+    for folder, name in (("obj", "a"), ("test", "b")):
+        put(tmp_path, f"{folder}/{name}.jpg")
+        put(tmp_path, f"{folder}/{name}.txt", text=ROW)
+        put(tmp_path, f"{folder}/classes.txt", text="w\n")
+    put(tmp_path, "obj.names", text="boat\n")
+    text = "classes = 1\ntrain = data/train.txt\nvalid = data/test.txt\n"
+    put(tmp_path, "obj.data", text=text + "names = data/obj.names\n")
+    splits = load_splits(tmp_path)
+    assert {name: len(d) for name, d in splits.items()} == {"train": 1, "test": 1}
+    assert {d.class_names for d in splits.values()} == {("boat",)}
+
+
+def test_a_shortened_reason_says_that_it_goes_on(tmp_path, capsys):
+    yolo(tmp_path / "pets")
+    names = [f"{'long' * 20}{number}" for number in range(3)]
+    for name in names:
+        put(tmp_path, f"other/Annotations/{name}.xml", text=VOC.format(f"{name}.jpg"))
+    put(tmp_path, "other/JPEGImages/none.jpg")
+    load_splits(tmp_path)
+    said = capsys.readouterr().out
+    assert "which cannot be read" in said and " ... " in said
