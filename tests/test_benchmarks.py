@@ -75,6 +75,14 @@ def test_the_pause_of_a_checkpoint_is_measured_beside_a_copy():
 
 
 @pytest.mark.slow
+def test_the_pauses_between_epochs_are_measured():
+    ours, autotuned = cases_in(printed("epoch_pause.py", "--quick"))
+    assert (ours["case"], autotuned["case"]) == ("ours", "with autotuning")
+    assert ours["epochs"] == autotuned["epochs"] == 2
+    assert ours["steps_seconds"] > 0
+
+
+@pytest.mark.slow
 def test_a_server_under_load_loses_no_request():
     for package in ("starlette", "uvicorn", "httpx", "onnxruntime"):
         pytest.importorskip(package, reason="needs the extras `serve` and `onnx`")

@@ -2,7 +2,8 @@
 
 import pathlib
 
-from support.cloned_files import ROW, VOC, put, yolo
+import pytest
+from support.cloned_files import ROW, VOC, coco, put, yolo
 
 from effdet_keras.data import load, load_splits
 
@@ -68,3 +69,25 @@ def test_a_shortened_reason_says_that_it_goes_on(tmp_path, capsys):
     load_splits(tmp_path)
     said = capsys.readouterr().out
     assert "which cannot be read" in said and " ... " in said
+
+
+def test_files_of_a_program_do_not_use_up_those_that_are_looked_into(tmp_path):
+    """A repository of C++ had 2,000 other files before the xml file of dlib."""
+    put(tmp_path, *(f"dlib/{number}.h" for number in range(2001)))
+    put(tmp_path, "examples/a.xml", text="<?xml version='1.0'?>\n<dataset>\n</dataset>")
+    with pytest.raises(ValueError, match="a.xml' is a file of dlib's imglab"):
+        load(tmp_path)
+
+
+def test_rows_of_an_image_and_numbers_are_described(tmp_path):
+    put(tmp_path, "Contest/1.jpg", "Contest/11.jpg")
+    text = "11.jpg:none\n1.jpg:208,181,136,498\n"
+    put(tmp_path, "Contest/result.txt", text=text)
+    with pytest.raises(ValueError, match="result.txt' has rows of an image and four"):
+        load(tmp_path)
+
+
+def test_a_coco_file_far_below_without_images_is_called_so(tmp_path):
+    put(tmp_path, "a/b/c/d/e/_annotations.coco.json", text=coco("a.jpg"))
+    with pytest.raises(ValueError, match="is COCO json, but its images were not found"):
+        load(tmp_path)

@@ -299,7 +299,7 @@ def csv_readers(path):
         if file not in texts or read is _read_retinanet:
             known.append((file, read))
     known, doubtful = _divided(known)
-    doubtful += _of_other_splits(reasons, [file for file, _ in known])
+    doubtful += _files_of_other_splits(reasons, [file for file, _ in known])
     names = reading.split_names([_name_of(file) for file, _ in known])
     for (file, read), name in zip(known, names):
         rows = []
@@ -315,7 +315,7 @@ def csv_readers(path):
     return readers
 
 
-def _of_other_splits(reasons, known):
+def _files_of_other_splits(reasons, known):
     """Returns a text for each csv file that would be a split that no known file is.
 
     Args:

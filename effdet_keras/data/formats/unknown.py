@@ -44,6 +44,7 @@ _KNOWN_KEYS = {
 }
 # The name of such a file decides whether it is read.
 _SUPERVISELY = {"description", "tags", "size", "objects"}
+_COCO = {"images", "annotations", "categories"}
 _TORCHVISION = {"boxes", "labels"}  # keys of each image; the box format is not given
 # Keys in json files of tools whose format is not read, and the names of these tools.
 _OTHER_TOOLS = {
@@ -150,6 +151,10 @@ def _describe_json(file):
                 "looks like a target of torchvision's detectors: read such files with "
                 "Python's `json`, and make a dataset of them with `from_arrays`"
             ), known
+        if content.keys() >= _COCO:
+            return (
+                "is COCO json, but its images were not found: put them into its folder"
+            ), known
         if content.keys() >= _SUPERVISELY:
             return (
                 "is a file of Supervisely, where the file for img/a.jpg must be "
@@ -229,6 +234,8 @@ def describe_other_files(path: Any) -> str:
         if hidden := _hidden_annotations(place):
             first.setdefault(_HIDDEN, place / hidden[0])
         for name in names:
+            if not name.lower().endswith(_MAYBE_DATA):
+                continue
             count += 1
             cure = _cure_of(place / name) if count <= _MAX_FILES else None
             if cure is not None:
@@ -272,8 +279,15 @@ def _cure_of(file):
 
 
 _TEXTS = (".txt", ".dat", ".info", ".lst")
+_MAYBE_DATA = (*_MAYBE_POINTERS, *_OTHERS, *_TEXTS)  # endings of files to look into
 _OPENCV = re.compile(
     rb"\S[^\n]*\.(?:jpe?g|png|bmp|pgm)[ \t]+[1-9]\d*(?:[ \t]+\d+){4,}(?:\s|$)"
+)
+
+
+_IMAGE_AND_NUMBERS = re.compile(
+    rb"^\S[^\n]*\.(?:jpe?g|png|bmp)[ \t]*[:;,\t ](?:[ \t]*-?\d+(?:\.\d+)?[,;\t ]*){4,}",
+    re.MULTILINE | re.IGNORECASE,
 )
 
 
@@ -283,6 +297,12 @@ def _cure_of_text(head):
             "is a file of OpenCV's opencv_annotation (an image, the number of its "
             "boxes, and left, top, width and height of each): write a csv with a row "
             "for each box and the columns filename, class, left, top, width, height"
+        )
+    if _IMAGE_AND_NUMBERS.search(head):
+        return (
+            "has rows of an image and four or more numbers, which no known format has: "
+            "if they are boxes, write a csv with a row for each box and the columns "
+            "filename, class, xmin, ymin, xmax, ymax, or left, top, width, height"
         )
     return None
 

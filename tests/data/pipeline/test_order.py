@@ -75,6 +75,14 @@ def test_a_pipeline_begins_where_it_is_told():
     np.testing.assert_array_equal(read(later), [first[1], second[0]])
 
 
+@pytest.mark.tensorflow
+@pytest.mark.parametrize("training", [True, False])
+def test_no_thread_for_autotuning_is_waited_for_at_the_end_of_an_epoch(training):
+    """Training waited for seconds before an epoch: see benchmarks/epoch_pause.py."""
+    batches = dataset_of(5).batches(2, image_size=16, training=training)
+    assert batches.options().autotune.enabled is False
+
+
 # --- Batches shared out among processes are those of one process, each image once.
 
 
