@@ -91,3 +91,11 @@ def test_a_coco_file_far_below_without_images_is_called_so(tmp_path):
     put(tmp_path, "a/b/c/d/e/_annotations.coco.json", text=coco("a.jpg"))
     with pytest.raises(ValueError, match="is COCO json, but its images were not found"):
         load(tmp_path)
+
+
+def test_lists_of_darknet_that_are_missing_are_named(tmp_path):
+    """The error asked for the images "at the paths that the lists give"."""
+    put(tmp_path, "obj.data", text="train = data/train.txt\nvalid = data/test.txt\n")
+    put(tmp_path, "photos/a.jpg")
+    with pytest.raises(ValueError, match="data/train.txt, data/test.txt.*are missing"):
+        load(tmp_path)

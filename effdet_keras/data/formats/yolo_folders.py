@@ -60,10 +60,12 @@ _BOXES_ALONE = (*LABEL_FOLDERS, "obj_train_data")
 def folder_layout(path: Any) -> Layout:
     layout = any_folder_layout(path)
     if layout is None and (files := _data_files(path)):
+        content = darknet_content(files[0])
+        lists = [v for key, v in content.items() if role_of_split(key) and v]
         raise MissingFolderError(
-            f"{str(files[0])!r} names lists of images, but none of these images was "
-            "found: put the images into the folder of this file, at the paths that "
-            "the lists give"
+            f"{str(files[0])!r} names lists of images ({', '.join(lists)}), but these "
+            "lists are missing, or none of their images was found: put the lists and "
+            "the images where the file and the lists say, seen from the file's folder"
         )
     if layout is None and (texts := _label_files(path)):
         raise MissingFolderError(
