@@ -383,6 +383,7 @@ class EfficientDet(
             shuffle=shuffle,
             initial_epoch=initial_epoch,
             steps_per_epoch=steps_per_epoch,
+            validation_steps=kwargs.get("validation_steps"),
         )
         if data.position is not None:
             print_resume_message(data.position, data.epochs, verbose)

@@ -30,6 +30,7 @@ from effdet_keras.train.inputs import (
     check_lengths,
     check_truth,
     is_valid_batch,
+    require_end,
     require_single_process,
     with_checked_pixels,
 )
@@ -252,6 +253,7 @@ class ModelSteps:
         is_dataset = isinstance(x, DetectionDataset)
         x, batch_size = in_batches(self, x, batch_size)
         check_data(self, x, y)
+        require_end(x, "steps", kwargs.get("steps"))
         with self._running_on(x), weights_as_before(self.averages):
             if not is_dataset:
                 x = with_checked_pixels(x, self._error_context)
@@ -285,6 +287,7 @@ class ModelSteps:
         check_lengths(batch_size=batch_size, **kwargs)
         is_dataset = isinstance(x, DetectionDataset)
         x, batch_size = in_batches(self, x, batch_size, masks=False)
+        require_end(x, "steps", kwargs.get("steps"))
         with self._running_on(x):
             if not is_dataset:
                 x = with_checked_pixels(x, self._error_context)

@@ -65,6 +65,7 @@ def prepare_training_data(
     shuffle: bool | str | None,
     initial_epoch: int | None,
     steps_per_epoch: int | None,
+    validation_steps: int | None,
 ) -> TrainingData:
     """Makes batches of datasets, checks all data, and finds where the training begins.
 
@@ -73,7 +74,8 @@ def prepare_training_data(
     Args:
         model: `EfficientDet`.
         x, y, batch_size, epochs, validation_data, validation_split, shuffle,
-            initial_epoch, steps_per_epoch: arguments of `EfficientDet.fit`.
+            initial_epoch, steps_per_epoch, validation_steps: arguments of
+            `EfficientDet.fit`.
 
     Raises:
         ValueError, TypeError: If the model cannot be trained on the data.
@@ -99,7 +101,9 @@ def prepare_training_data(
         steps_per_epoch=steps_per_epoch,
     )
     inputs.check_data(model, batches, y, trains=True)
+    inputs.require_end(batches, "steps_per_epoch", steps_per_epoch)
     _check_validation_data(model, validation_data)
+    inputs.require_end(validation_data, "validation_steps", validation_steps)
     inputs.adopt_classes(model, x)
     if shuffle is None:
         shuffle = not hasattr(batches, "element_spec")  # Keras cannot shuffle `tf.data`

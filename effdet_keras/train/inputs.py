@@ -133,6 +133,23 @@ def check_data(model, x, y=None, *, trains=False):
             refuse_other_forms(x[0])
 
 
+_ENDLESS = -1  # the cardinality of a `tf.data.Dataset` that repeats without end
+
+
+def require_end(data: Any, argument: str, steps: int | None) -> None:
+    """Raises ValueError for a `tf.data.Dataset` that never ends, without `steps`.
+
+    `argument` is the name of `steps`. Keras would draw batches for ever.
+    """
+    if steps is None and hasattr(data, "cardinality"):
+        require(
+            int(data.cardinality()) != _ENDLESS,
+            f"The dataset repeats without end: pass `{argument}`, or leave out "
+            "`repeat()`",
+            **{argument: steps},
+        )
+
+
 # Arguments of `fit`, `evaluate` and `predict` that are numbers. None is Keras' default.
 _LENGTHS = {
     "batch_size": NumberRange("[1, inf)", whole=True, others=(None,)),

@@ -94,6 +94,27 @@ def test_an_empty_stream_of_tf_data():
         scheduled.fit(empty, steps_per_epoch=3, verbose=0)
 
 
+@pytest.mark.tensorflow
+@pytest.mark.parametrize(
+    ("call", "argument"),
+    [
+        (lambda model, data: model.fit(data, verbose=0), "steps_per_epoch"),
+        (
+            lambda model, data: model.fit(*batch(), validation_data=data, verbose=0),
+            "validation_steps",
+        ),
+        (lambda model, data: model.evaluate(data, verbose=0), "steps"),
+        (lambda model, data: model.predict(data, verbose=0), "steps"),
+    ],
+)
+def test_data_without_end_needs_a_number_of_steps(compiled, call, argument):
+    import tensorflow as tf
+
+    endless = tf.data.Dataset.from_tensors(batch()).repeat()
+    with pytest.raises(ValueError, match=f"without end: pass `{argument}`"):
+        call(compiled, endless)
+
+
 def test_a_loss_that_is_not_finite_names_step_and_images(at_first_step):
     model = at_first_step
     images, truth = batch()
