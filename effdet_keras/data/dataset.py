@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import collections
 import dataclasses
+import numbers
 import os
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
@@ -681,15 +682,28 @@ def checked_class_names(names: Iterable[str], source: str) -> tuple[str, ...]:
     """Returns class names as a tuple of str, after checking them.
 
     Args:
-        names: iterable of str.
+        names: iterable of str, in the order of the labels. Numbers become text.
         source: str, the name of the argument or file, for the error.
 
     Raises:
-        TypeError: If `names` is one string, whose letters would become classes.
+        TypeError: If `names` is one string, whose letters would become classes; a set,
+            which has no order; a dict from numbers; or has entries that are no names.
         ValueError: If a name repeats or is blank, see `check_class_names`.
     """
     rule = f"{source} must be a sequence of names, such as [{names!r}]"
     require(not isinstance(names, str), rule, InvalidTypeError, value=names)
+    rule = (
+        f"{source} must be a sequence of names in the order of the labels, such as "
+        "['cat', 'dog']. Ids of an annotation file go into `category_ids`"
+    )
+    require(
+        not isinstance(names, (set, frozenset)), rule, InvalidTypeError, value=names
+    )
+    # The keys of a dict from names are names; those of a dict from numbers are not.
+    kinds = str if isinstance(names, Mapping) else (str, numbers.Number)
+    given, names = names, tuple(names)
+    are_names = all(isinstance(name, kinds) for name in names)
+    require(are_names, rule, InvalidTypeError, value=given)
     names = tuple(map(str, names))
     check_class_names(names, source)
     return names

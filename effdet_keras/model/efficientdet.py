@@ -23,11 +23,12 @@ from typing import Any
 import keras
 
 from effdet_keras._internal.backend import default_jit_compile
+from effdet_keras._internal.number_ranges import NumberRange
 from effdet_keras.data.dataset import DetectionDataset, checked_class_names
 from effdet_keras.detect.detect import ScoreThreshold, detect
 from effdet_keras.detect.detections import Detections
 from effdet_keras.detect.postprocess import Postprocess, postprocess_outputs
-from effdet_keras.errors import check_choice, require
+from effdet_keras.errors import check_argument, check_choice, require
 from effdet_keras.evaluate.thresholds import ScoreSettings
 from effdet_keras.hub.module import HubFeatures  # noqa: F401 (for saved models)
 from effdet_keras.model.export import ModelExports
@@ -120,7 +121,9 @@ class EfficientDet(
 
     Raises:
         ValueError: If there is not one name or id for each of `config.num_classes`
-            classes, or if images do not have the size of the model's input.
+            classes, if one repeats, or if images do not have the size of the model's
+            input.
+        TypeError: If `class_names` or `seg_class_names` is not a sequence of names.
 
     Example:
         >>> model = EfficientDet.from_preset(
@@ -167,7 +170,7 @@ class EfficientDet(
         if not isinstance(config, EfficientDetConfig):
             config = EfficientDetConfig(**(config or {}))
         class_names = _one_per_class("class_names", class_names, config.num_classes)
-        category_ids = _one_per_class("category_ids", category_ids, config.num_classes)
+        category_ids = _checked_category_ids(category_ids, config.num_classes)
         seg_class_names = _one_per_class(
             "seg_class_names", seg_class_names, config.seg_num_classes
         )
@@ -551,3 +554,15 @@ def _one_per_class(field, values, num_classes):
     entries = {"entries": len(values), field: values[:5]}
     require(len(values) == num_classes, rule, **entries)
     return values
+
+
+def _checked_category_ids(category_ids, num_classes):
+    category_ids = _one_per_class("category_ids", category_ids, num_classes)
+    if category_ids is None:
+        return None
+    is_whole = NumberRange("(-inf, inf)", whole=True).contains
+    are_ids = all(map(is_whole, category_ids))
+    is_one_each = len(set(category_ids)) == len(category_ids)
+    expected = "whole numbers, a different one for each class"
+    check_argument(are_ids and is_one_each, "category_ids", category_ids, expected)
+    return tuple(map(int, category_ids))

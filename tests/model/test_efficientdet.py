@@ -83,6 +83,29 @@ def test_one_name_is_no_list_of_its_letters(tmp_path):
         DetectionDataset([], "cat")
 
 
+@pytest.mark.parametrize(
+    "wrong", [{0: "cat", 1: "dog"}, {"cat", "dog"}, ["cat", None], [["cat"], ["dog"]]]
+)
+def test_class_names_without_an_order_or_that_are_no_names_are_refused(wrong):
+    message = "`class_names` must be a sequence of names in the order of the labels"
+    with pytest.raises(TypeError, match=message):
+        EfficientDet.from_preset("efficientdet-lite0", class_names=wrong)
+    with pytest.raises(TypeError, match=message):
+        DetectionDataset([], wrong)
+
+
+def test_numbers_may_name_classes():
+    assert DetectionDataset([], np.arange(3)).class_names == ("0", "1", "2")
+
+
+@pytest.mark.parametrize(
+    "wrong", [[1, 1, 2], ["1", "2", "3"], [1, 2.5, 3], [True, 2, 3]]
+)
+def test_category_ids_are_different_whole_numbers(wrong):
+    with pytest.raises(ValueError, match="whole numbers, a different one for each"):
+        tiny_model(category_ids=wrong)
+
+
 def test_pixels_of_any_type_give_the_same_outputs():
     model, (images, _) = tiny_model(), batch(1)
     expected = ops.convert_to_numpy(model(images)["class_logits"])
