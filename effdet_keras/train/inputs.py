@@ -121,10 +121,13 @@ def check_data(model, x, y=None, *, trains=False):
         x_type=type(x).__name__,
     )
     if hasattr(x, "element_spec"):  # tf.data
-        refuse_other_forms(x.element_spec)
+        spec = x.element_spec
+        refuse_other_forms(spec)
         size = int(x.cardinality())
         require(size != 0, "The dataset is empty", cardinality=size)
-        _check_images(model, keras.tree.flatten(x.element_spec)[0].shape)
+        _check_images(model, keras.tree.flatten(spec)[0].shape)
+        if isinstance(spec, tuple) and len(spec) > 1 and isinstance(spec[1], Mapping):
+            _check_shapes(spec[1], config)
     elif hasattr(x, "shape"):
         _check_arrays(model, x, y, trains)
     elif hasattr(x, "__len__"):
@@ -292,6 +295,55 @@ def check_truth(truth, sample_weight, config):
         "in pixels) and 'labels' `[B, M]` (-1 for padding)",
         keys=sorted(keys) or type(truth),
     )
+    if keys:
+        _check_shapes(truth, config)
+
+
+_NUMBERS_OF_BOXES = {
+    "boxes": "numbers `[B, M, 4]`: `M` boxes in each of `B` images",
+    "labels": "class numbers `[B, M]`: one for each box, and not one-hot",
+    "weights": "numbers `[B, M]`: one for each box",
+}
+
+
+def _check_shapes(truth, config):
+    """Raises ValueError for ground truth that is text or has a wrong shape.
+
+    The values of `truth` are arrays, tensors, or specs of tensors. Unknown dimensions
+    are not checked.
+    """
+    rules = {}
+    if config.has_detection:
+        rules = _NUMBERS_OF_BOXES
+    if config.has_segmentation:
+        rules = {**rules, "masks": "numbers `[B, H, W]`: one for each pixel"}
+    shapes = {name: _shape_of(truth[name]) for name in rules if name in truth}
+    rows = (shapes.get("boxes") or (None, None))[:2]
+    for name, shape in shapes.items():
+        expected = {"boxes": (None, None, 4), "masks": (None,) * 3}.get(name, rows)
+        is_right = shape is None or (
+            len(shape) == len(expected)
+            and all(None in pair or pair[0] == pair[1] for pair in zip(shape, expected))
+        )
+        require(
+            is_right and not _is_text(truth[name]),
+            f"'{name}' of the ground truth must be {rules[name]}",
+            dtype=getattr(truth[name], "dtype", None),
+            **shapes,
+        )
+
+
+def _shape_of(values):
+    """Returns a shape as a tuple; None for a list, or if the rank is not known."""
+    shape = getattr(values, "shape", None)
+    is_known = shape is not None and getattr(shape, "rank", 0) is not None
+    return tuple(shape) if is_known else None
+
+
+def _is_text(values):
+    dtype = getattr(values, "dtype", None)
+    dtype = getattr(dtype, "as_numpy_dtype", dtype)  # of TensorFlow
+    return dtype is object or getattr(dtype, "kind", "f") in "USO"
 
 
 def refuse_sample_weight(sample_weight: Any) -> None:
@@ -373,6 +425,12 @@ def _check_arrays(model, images, truth, trains):
     )
     _check_images(model, images.shape)
     check_truth(truth, None, model.config)
+    no_arrays = [n for n, v in truth.items() if not hasattr(v, "shape") or _is_text(v)]
+    rule = (
+        "Each entry of the ground truth must be an array of numbers, as `np.array` "
+        "makes it of a list"
+    )
+    require(not no_arrays, rule, **{n: type(truth[n]).__name__ for n in no_arrays})
     fault = explain_batch(truth, model.config)
     if fault is not None:
         raise InvalidValueError(f"{fault}.")
@@ -495,7 +553,8 @@ def is_valid_batch(truth, config):
 
     Boxes must be finite, must not end before they begin, must have their center in the
     image, and must be in pixels. If a batch has two or more boxes, and all lie between
-    0 and 1, they are taken for normalized boxes, which are wrong.
+    0 and 1, they are taken for normalized boxes, which are wrong. `weights` of boxes
+    must be finite and at least 0.
 
     Pixels of `masks` must be whole numbers from 0 to below `seg_num_classes`, or 255.
     """
@@ -514,15 +573,18 @@ def explain_batch(truth, config):
 
     It is None if the batch is valid.
     """
-    checked = {"boxes", "labels", "masks"} & set(truth)
+    checked = {"boxes", "labels", "weights", "masks"} & set(truth)
     truth = {name: ops.convert_to_numpy(truth[name]) for name in checked}
     faults = _faults(truth, config) if config.has_detection else {}
     for rule, rows in faults.items():
         for image, row in np.argwhere(ops.convert_to_numpy(rows)).tolist():
             box = truth["boxes"][image, row].tolist()
+            weight = ""
+            if "weights" in truth:
+                weight = f" and weight {truth['weights'][image, row]}"
             return (
-                f"{rule}. Received: label {truth['labels'][image, row]} with box {box} "
-                f"in row {row} of image {image}"
+                f"{rule}. Received: label {truth['labels'][image, row]} with box {box}"
+                f"{weight} in row {row} of image {image}"
             )
     if config.has_segmentation:
         wrong = _wrong_pixels(truth["masks"], config.seg_num_classes)
@@ -565,7 +627,7 @@ def _faults(truth, config):
     tiny = ops.all((boxes >= 0.0) & (boxes <= 1.0), axis=-1)
     # One such box may be the rest of an object after a crop; two are no accident.
     all_tiny = ops.all(tiny | ~used) & (ops.sum(ops.cast(used, "int32")) > 1)
-    return {
+    faults = {
         "Labels must be whole numbers": given != ops.cast(labels, given.dtype),
         "Labels must start at 0, and be -1 only in rows of padding": (
             (labels < BACKGROUND) & has_box
@@ -583,6 +645,11 @@ def _faults(truth, config):
         "Boxes must be in pixels, but all boxes of this batch lie between 0 and 1. "
         "Multiply them by the height and width of the input": used & all_tiny,
     }
+    if "weights" in truth:
+        weights = as_tensor(truth["weights"])
+        is_weight = ops.isfinite(weights) & (weights >= 0.0)
+        faults["`weights` must be finite numbers of at least 0"] = used & ~is_weight
+    return faults
 
 
 # --- The errors of one call of `fit`, `evaluate` or `predict`.

@@ -61,6 +61,57 @@ def test_wrong_arrays_are_refused_before_training(model, data, message):
     assert int(model.optimizer.iterations) == before
 
 
+def with_truth(**changes):
+    images, truth = batch(padding=1)
+    return images, truth | {n: change(truth) for n, change in changes.items()}
+
+
+WRONG_FORMS = {
+    "labels [B, 1]": ({"labels": lambda t: t["labels"][:, :1]}, "'labels' of the"),
+    "labels [B, M, 1]": ({"labels": lambda t: t["labels"][..., None]}, "not one-hot"),
+    "labels one-hot": ({"labels": lambda t: np.eye(3)[t["labels"]]}, "not one-hot"),
+    "labels of text": ({"labels": lambda t: t["labels"].astype(str)}, "class numbers"),
+    "boxes of text": ({"boxes": lambda t: t["boxes"].astype(str)}, r"\[B, M, 4\]"),
+    "boxes [B, M, 5]": ({"boxes": lambda t: np.zeros((2, 2, 5))}, r"\[B, M, 4\]"),
+    "boxes [B, 4]": ({"boxes": lambda t: t["boxes"][:, 0]}, r"\[B, M, 4\].*\(2, 4\)"),
+    "weights [B]": ({"weights": lambda t: np.ones(2)}, "'weights' of .* for each box"),
+}
+
+
+@pytest.mark.parametrize("wrong", WRONG_FORMS)
+def test_wrong_shapes_and_types_of_ground_truth_are_named(model, wrong):
+    changes, message = WRONG_FORMS[wrong]
+    data = with_truth(**changes)
+    with pytest.raises(ValueError, match=message):
+        model.fit(*data, batch_size=2, verbose=0)
+    if keras.backend.backend() == "tensorflow":
+        import tensorflow as tf
+
+        with pytest.raises(ValueError, match=message):
+            model.fit(tf.data.Dataset.from_tensors(data), verbose=0)
+
+
+def test_ground_truth_is_arrays_of_numbers(model):
+    as_lists = with_truth(boxes=lambda t: t["boxes"].tolist())
+    with pytest.raises(ValueError, match=r"array of numbers.*boxes='list'$"):
+        model.fit(*as_lists, verbose=0)
+    with pytest.raises(ValueError, match="array of numbers.*names='ndarray'"):
+        model.fit(*with_truth(names=lambda t: np.array(["a", "b"])), verbose=0)
+
+
+@pytest.mark.parametrize("weight", [-1.0, np.nan, np.inf])
+def test_weights_of_boxes_are_finite_and_at_least_0(at_first_step, weight):
+    wrong = with_truth(weights=lambda t: np.full(t["labels"].shape, weight))
+    message = f"`weights` must be finite numbers of at least 0.*weight {weight}"
+    with pytest.raises(ValueError, match=message):
+        at_first_step.fit(*wrong, verbose=0)
+    with pytest.raises(ValueError, match=f"{message}.*training step 1"):
+        at_first_step.fit(Stream(wrong), verbose=0)
+    # Rows of padding may have any weight.
+    padding = with_truth(weights=lambda t: np.where(t["labels"] < 0, weight, 1.0))
+    assert inputs.explain_batch(padding[1], at_first_step.config) is None
+
+
 @pytest.mark.parametrize(
     "wrong, message",
     [
