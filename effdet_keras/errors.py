@@ -133,6 +133,25 @@ def check_choice(name: str, value: object, choices: Collection[str], others="") 
     check_argument(value in choices, name, value, f"one of {listed}{others}")
 
 
+def check_pattern(name: str, pattern: object) -> None:
+    """Raises `InvalidValueError` unless an argument is a valid regular expression.
+
+    Example:
+        >>> check_pattern("freeze", "(")
+        Traceback (most recent call last):
+            ...
+        effdet_keras.errors.InvalidValueError: `freeze` must be a valid regular \
+expression. Received: freeze='(' (missing ), unterminated subpattern at position 0)
+    """
+    try:
+        re.compile(pattern)
+    except (re.error, TypeError) as error:
+        raise InvalidValueError(
+            f"`{name}` must be a valid regular expression. Received: "
+            f"{name}={pattern!r} ({error})"
+        ) from error
+
+
 def check_fields(given: Collection[str], known: Collection[str], what: str) -> None:
     """Raises `InvalidValueError` for the first name that is not a known field."""
     for name in given:

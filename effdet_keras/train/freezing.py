@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import re
 
-from effdet_keras.errors import InvalidValueError, require
+from effdet_keras.errors import InvalidValueError, check_pattern, require
 from effdet_keras.network.batch_norm import STATISTICS, batch_norm_layers
 from effdet_keras.train.new_classes import (
     ALL_BUT_NEW_CLASSES,
@@ -28,6 +28,7 @@ def freeze(model, what, batch_norm=True):
     if what == ALL_BUT_NEW_CLASSES:
         _freeze_all_but_new_classes(model, batch_norm)
         return
+    check_pattern("freeze", what)
     pattern = re.compile(WEIGHT_GROUPS.get(what, what))
     weights = _weights_of(model)
     frozen = {v.path for v in weights if pattern.match(v.path)}

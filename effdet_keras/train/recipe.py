@@ -20,6 +20,7 @@ from effdet_keras.errors import (
     InvalidTypeError,
     check_argument,
     check_choice,
+    check_pattern,
     hint,
     require,
 )
@@ -42,6 +43,12 @@ AUTO = "auto"  # the value of a field that the recipe chooses
 Auto = Literal["auto"]
 TFOD_NAME = "tfod"
 NAMES = (AUTO, "reference", TFOD_NAME)
+# Fields that may be dicts from regular expressions to numbers.
+_FIELDS_BY_PATTERN = (
+    "weight_decay",
+    "learning_rate_multipliers",
+    "gradient_multipliers",
+)
 _OPTIMIZER_FIELDS = ("optimizer", "schedule", "learning_rate", "weight_decay")
 REFERENCE = {  # the reference's values of fields that are "auto"
     "clip_norm": 10.0,
@@ -207,7 +214,17 @@ class Recipe(RecipeFields):
             ("matching", is_rule, "'auto' or an `ek.matching.Matching`"),
         ):
             check_argument(is_right, field, getattr(self, field), expected)
+        self._check_patterns()
         self._check_optimizer()
+
+    def _check_patterns(self):
+        """Raises an error for a wrong regular expression, of the paths of weights."""
+        if self.freeze is not None:
+            check_pattern("freeze", self.freeze)
+        for field in _FIELDS_BY_PATTERN:
+            if isinstance(patterns := getattr(self, field), Mapping):
+                for pattern in patterns:
+                    check_pattern(field, pattern)
 
     def _check_optimizer(self):
         """Raises an error for fields that contradict the optimizer.

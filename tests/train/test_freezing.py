@@ -10,7 +10,9 @@ from keras import ops
 from support.arrays import assert_equal
 from support.tiny import BACKBONE, batch, tiny_model
 
+from effdet_keras.runs.configuration import RunConfiguration
 from effdet_keras.train.freezing import WEIGHT_GROUPS, frozen_state
+from effdet_keras.train.recipe import Recipe
 
 # A matter of Keras' flags, which are the same on every backend.
 pytestmark = pytest.mark.slow_elsewhere
@@ -42,6 +44,24 @@ def compiled(**options):
     optimizer = keras.optimizers.SGD(0.1, momentum=0.9)
     model.compile(optimizer, ema_decay=0.9, run_eagerly=True, **options)
     return model
+
+
+@pytest.mark.parametrize(
+    "field", ["weight_decay", "learning_rate_multipliers", "gradient_multipliers"]
+)
+def test_a_wrong_regular_expression_is_named_before_training(field):
+    message = r"must be a valid regular expression. Received: {}='\('"
+    with pytest.raises(ValueError, match=message.format(field)):
+        Recipe(**{field: {"(": 2.0}})
+    with pytest.raises(ValueError, match=message.format("freeze")):
+        Recipe(freeze="(")
+    with pytest.raises(ValueError, match=message.format(field)):
+        RunConfiguration(**{field: {"(": 2.0}})
+
+
+def test_the_method_freeze_names_a_wrong_regular_expression():
+    with pytest.raises(ValueError, match=r"valid regular expression.*freeze='\['"):
+        tiny_model().freeze("[")
 
 
 # The reference's `var_freeze_expr`, as its users have it, and parts by name.
