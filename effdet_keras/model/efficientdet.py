@@ -28,7 +28,12 @@ from effdet_keras.data.dataset import DetectionDataset, checked_class_names
 from effdet_keras.detect.detect import ScoreThreshold, detect
 from effdet_keras.detect.detections import Detections
 from effdet_keras.detect.postprocess import Postprocess, postprocess_outputs
-from effdet_keras.errors import check_argument, check_choice, require
+from effdet_keras.errors import (
+    InvalidTypeError,
+    check_argument,
+    check_choice,
+    require,
+)
 from effdet_keras.evaluate.thresholds import ScoreSettings
 from effdet_keras.hub.module import HubFeatures  # noqa: F401 (for saved models)
 from effdet_keras.model.export import ModelExports
@@ -123,7 +128,8 @@ class EfficientDet(
         ValueError: If there is not one name or id for each of `config.num_classes`
             classes, if one repeats, or if images do not have the size of the model's
             input.
-        TypeError: If `class_names` or `seg_class_names` is not a sequence of names.
+        TypeError: If `class_names` or `seg_class_names` is not a sequence of names, or
+            `postprocess` is no `Postprocess`.
 
     Example:
         >>> model = EfficientDet.from_preset(
@@ -216,6 +222,13 @@ class EfficientDet(
 
     @postprocess.setter
     def postprocess(self, postprocess: Postprocess) -> None:
+        require(
+            isinstance(postprocess, Postprocess),
+            "`postprocess` must be an `ek.Postprocess`, such as "
+            "`ek.Postprocess(max_detections=50)`",
+            InvalidTypeError,
+            postprocess=postprocess,
+        )
         self._postprocess = postprocess
         self.predict_function = None  # it was traced with the previous `Postprocess`
 

@@ -27,6 +27,7 @@ from effdet_keras.train.fit_data import DEFAULT_BATCH_SIZE, in_batches
 from effdet_keras.train.inputs import (
     ErrorContext,
     check_data,
+    check_images_of_predict,
     check_lengths,
     check_truth,
     is_valid_batch,
@@ -281,12 +282,15 @@ class ModelSteps:
             uint8.
 
         Raises:
-            ValueError: If images are not pixels 0-255, or if several processes run.
+            ValueError: If there are no images, if they are not pixels 0-255 or do not
+                have the size of the model's input, or if several processes run.
+            TypeError: If `x` is a path.
         """
         require_single_process("`predict`")
         check_lengths(batch_size=batch_size, **kwargs)
         is_dataset = isinstance(x, DetectionDataset)
         x, batch_size = in_batches(self, x, batch_size, masks=False)
+        check_images_of_predict(self, x)
         require_end(x, "steps", kwargs.get("steps"))
         with self._running_on(x):
             if not is_dataset:

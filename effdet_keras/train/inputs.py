@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import inspect
+import os
 import warnings
 from collections.abc import Iterator, Mapping
 from typing import Any
@@ -23,7 +24,12 @@ from effdet_keras.data.dataset import (
     what_to_expect,
 )
 from effdet_keras.data.pipeline.image_reader import ImageReader, find_image_readers
-from effdet_keras.errors import InvalidValueError, NonFiniteLossError, require
+from effdet_keras.errors import (
+    InvalidTypeError,
+    InvalidValueError,
+    NonFiniteLossError,
+    require,
+)
 from effdet_keras.images import check_pixels
 from effdet_keras.labels import (
     BACKGROUND,
@@ -134,6 +140,32 @@ def check_data(model, x, y=None, *, trains=False):
         require(len(x) > 0, "The dataset is empty", length=len(x))
         if isinstance(x, keras.utils.PyDataset):
             refuse_other_forms(x[0])
+
+
+def check_images_of_predict(model: Any, x: Any) -> None:
+    """Raises an error for data that `predict` cannot take. Draws no batch of a stream.
+
+    Raises:
+        ValueError: If there are no images, or they have another size than the model's.
+        TypeError: If `x` is a path, a list of paths, or None.
+    """
+    paths = x if isinstance(x, (list, tuple)) else [x]
+    require(
+        not any(one is None or isinstance(one, (str, os.PathLike)) for one in paths),
+        "`predict` takes a `DetectionDataset`, an array of images `[B, H, W, 3]` in "
+        "the size of the model's input, or batches of such arrays. For paths, and for "
+        "images of any size, use `detect`",
+        InvalidTypeError,
+        x=x,
+    )
+    if hasattr(x, "element_spec"):  # tf.data
+        size = int(x.cardinality()) if hasattr(x, "cardinality") else None
+        require(size != 0, "The dataset is empty", cardinality=size)
+        _check_images(model, keras.tree.flatten(x.element_spec)[0].shape)
+    elif hasattr(x, "shape"):
+        _check_array_of_images(model, x)
+    elif hasattr(x, "__len__"):
+        require(len(x) > 0, "The dataset is empty", length=len(x))
 
 
 _ENDLESS = -1  # the cardinality of a `tf.data.Dataset` that repeats without end
@@ -420,10 +452,7 @@ def _check_classes(what, argument, names, known, count):
 
 def _check_arrays(model, images, truth, trains):
     """Raises ValueError if images and ground truth cannot be used with the model."""
-    require(
-        len(images) > 0, ("The array `x` has no images"), **{"x.shape": images.shape}
-    )
-    _check_images(model, images.shape)
+    _check_array_of_images(model, images)
     check_truth(truth, None, model.config)
     no_arrays = [n for n, v in truth.items() if not hasattr(v, "shape") or _is_text(v)]
     rule = (
@@ -443,6 +472,12 @@ def _check_arrays(model, images, truth, trains):
             "padding (label -1, or a box of four zeros)",
             labels=labels.shape,
         )
+
+
+def _check_array_of_images(model, images):
+    """Raises ValueError for an array without images, or of images of another size."""
+    require(len(images) > 0, "The array `x` has no images", **{"x.shape": images.shape})
+    _check_images(model, images.shape)
 
 
 def _check_images(model, shape):

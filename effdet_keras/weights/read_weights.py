@@ -5,10 +5,11 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import importlib.metadata
+import os
 import pathlib
 
 from effdet_keras._internal.whole_files import shown_address
-from effdet_keras.errors import InvalidValueError, hint, require
+from effdet_keras.errors import InvalidTypeError, InvalidValueError, hint, require
 from effdet_keras.weights.identify import num_classes_of
 from effdet_keras.weights.kinds.registry import open_weights
 from effdet_keras.weights.locate import cache_path, is_there, read_located
@@ -54,6 +55,12 @@ def read_weights(
     """
     if name_map is not None:
         NameMap(name_map)  # raises errors in the map before a download
+    require(
+        isinstance(weights, (str, os.PathLike)),
+        "Weights must be given by a key, such as 'coco', by a path or by an address",
+        InvalidTypeError,
+        weights=weights,
+    )
     if isinstance(weights, str) and weights in WEIGHTS_KEYS:
         if model_name is None:
             raise InvalidValueError(

@@ -106,6 +106,20 @@ def test_category_ids_are_different_whole_numbers(wrong):
         tiny_model(category_ids=wrong)
 
 
+@pytest.mark.parametrize("wrong", [None, {"max_detections": 3}, "hard"])
+def test_what_is_no_postprocess_is_refused_at_once(wrong):
+    model = tiny_model()
+    before = model.postprocess
+    with pytest.raises(TypeError, match="must be an `ek.Postprocess`"):
+        model.postprocess = wrong
+    assert model.postprocess is before
+
+
+def test_weights_are_a_key_a_path_or_an_address():
+    with pytest.raises(TypeError, match="by a path or by an address. .*weights=3"):
+        EfficientDet.from_preset("efficientdet-lite0", weights=3)
+
+
 def test_pixels_of_any_type_give_the_same_outputs():
     model, (images, _) = tiny_model(), batch(1)
     expected = ops.convert_to_numpy(model(images)["class_logits"])

@@ -61,6 +61,24 @@ def test_wrong_arrays_are_refused_before_training(model, data, message):
     assert int(model.optimizer.iterations) == before
 
 
+@pytest.mark.parametrize(
+    ("wrong", "error", "message"),
+    [
+        (np.zeros((0, 64, 64, 3), "uint8"), ValueError, "has no images"),
+        (np.zeros((2, 32, 64, 3), "uint8"), ValueError, r"64, 64.*\(2, 32, 64, 3\)"),
+        (np.zeros((64, 64, 3), "uint8"), ValueError, "must come in batches"),
+        (Stream(), ValueError, "dataset is empty"),
+        (None, TypeError, "use `detect`. Received: x=None"),
+        ("a.jpg", TypeError, "use `detect`. Received: x='a.jpg'"),
+        ([pathlib.Path("a.jpg")], TypeError, "For paths, .* use `detect`"),
+    ],
+    ids=["none", "size", "one image", "empty", "None", "path", "paths"],
+)
+def test_what_predict_cannot_take_is_refused(model, wrong, error, message):
+    with pytest.raises(error, match=message):
+        model.predict(wrong, verbose=0)
+
+
 def with_truth(**changes):
     images, truth = batch(padding=1)
     return images, truth | {n: change(truth) for n, change in changes.items()}
