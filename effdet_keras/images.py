@@ -114,6 +114,8 @@ def read_mask(path: str | os.PathLike[str] | bytes) -> np.ndarray:
 def list_images(folder: str | os.PathLike[str]) -> list[pathlib.Path]:
     """Lists the images directly in a folder by their endings, sorted by name.
 
+    A link to a file that does not exist is listed too: it is a missing image.
+
     Raises:
         ValueError: If there is none.
     """
@@ -123,7 +125,7 @@ def list_images(folder: str | os.PathLike[str]) -> list[pathlib.Path]:
         for path in folder.iterdir()
         if path.suffix.lower() in IMAGE_SUFFIXES
         and not path.name.startswith(".")
-        and path.is_file()
+        and (path.is_file() or (os.path.islink(path) and not path.exists()))
     )
     if not paths:
         raise InvalidValueError(

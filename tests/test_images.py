@@ -138,6 +138,14 @@ def test_list_images_leaves_out_what_is_no_image(tmp_path):
     assert [p.name for p in list_images(str(tmp_path))] == ["a.JPG", "b.tiff", "c.webp"]
 
 
+def test_list_images_lists_links_to_nowhere(tmp_path):
+    (tmp_path / "a.jpg").touch()
+    (tmp_path / "b.jpg").symlink_to("gone.jpg")
+    (tmp_path / "folder").mkdir()
+    (tmp_path / "c.jpg").symlink_to("folder")
+    assert [p.name for p in list_images(tmp_path)] == ["a.jpg", "b.jpg"]
+
+
 def test_list_images_of_nothing_is_an_error(tmp_path):
     with pytest.raises(ValueError, match=r"no image"):
         list_images(tmp_path)

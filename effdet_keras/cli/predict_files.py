@@ -25,7 +25,12 @@ from effdet_keras._internal.whole_files import (
     write_text,
 )
 from effdet_keras.cli.files import check_outputs
-from effdet_keras.detect.detect import ScoreRule, ScoreThreshold, prefetch_map
+from effdet_keras.detect.detect import (
+    ScoreRule,
+    ScoreThreshold,
+    check_batch_size,
+    prefetch_map,
+)
 from effdet_keras.detect.detections import Detections
 from effdet_keras.errors import printable, require
 from effdet_keras.export.runtime import ExportedDetector
@@ -81,6 +86,7 @@ def predict_files(
         for name, path in paths.items()
     )
     # Raises an error for wrong arguments before any work.
+    check_batch_size(batch_size)
     ScoreRule(predictor, score_threshold, calibrated, classes)
     sources = _find_sources(inputs)
     names = names_of(sources)
@@ -336,7 +342,7 @@ def _name(source):
 def _batched(sources: Iterable[Source], batch_size: int) -> Iterator[list]:
     """Yields lists of up to `batch_size` images; each video is a list of its own."""
     for are_videos, group in itertools.groupby(sources, is_video):
-        some, size = list(group), 1 if are_videos else max(batch_size, 1)
+        some, size = list(group), 1 if are_videos else batch_size
         yield from (some[i : i + size] for i in range(0, len(some), size))
 
 

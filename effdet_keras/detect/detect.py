@@ -21,6 +21,7 @@ from effdet_keras._internal.optional_imports import keras_ops as ops
 from effdet_keras._internal.remote_path import path_of
 from effdet_keras.detect.detections import Detections, labels_of_classes
 from effdet_keras.errors import (
+    EffDetError,
     InvalidStateError,
     InvalidTypeError,
     check_argument,
@@ -90,8 +91,8 @@ def detect(
     detections = []
     # The last batch is padded, because another batch size would be compiled again.
     rows = batch_size if num_batches > 1 else len(sources)
-    prepare = functools.partial(preprocess_image, detector.config, rule=rule)
-    items = prefetch_map(prepare, sources, batch_size)
+    prepare = functools.partial(_preprocess_at, detector.config, sources, rule=rule)
+    items = prefetch_map(prepare, range(len(sources)), batch_size)
     while batch := list(itertools.islice(items, batch_size)):
         detections += detect_preprocessed(detector, batch, rows)
         if shows_progress:
@@ -120,6 +121,14 @@ def image_sources(images):
         path = path_of(images)
         return (list_images(path), False) if path.is_dir() else ([path], True)
     if isinstance(images, (list, tuple)):
+        # The rows of a nested list would be taken for images without color.
+        shapes = [np.shape(x) for x in images if isinstance(x, (list, tuple))]
+        rule = (
+            "A list must contain paths or arrays of images. To detect in an image that "
+            "is a nested list of numbers, pass `np.array(image)`"
+        )
+        are_images = all(len(shape) >= 3 for shape in shapes)
+        require(are_images, rule, InvalidTypeError, shape_of_entry=shapes[:1])
         return list(images), False
     array = _as_array(images)
     return (list(array), False) if array.ndim == 4 else ([array], True)
@@ -142,6 +151,17 @@ def preprocess_image(
     image = load_rgb(source)
     kept = source if isinstance(source, (str, os.PathLike)) else image
     return PreprocessedImage(*letterboxed(config, image), image.shape[:2], kept, rule)
+
+
+def _preprocess_at(config, sources, index, rule):
+    """Calls `preprocess_image`. The error of an array in a list names its position."""
+    source = sources[index]
+    try:
+        return preprocess_image(config, source, rule)
+    except EffDetError as error:
+        if len(sources) == 1 or isinstance(source, (str, os.PathLike)):
+            raise
+        raise type(error)(f"{error} (`images[{index}]`)") from error
 
 
 def detect_preprocessed(

@@ -88,6 +88,16 @@ def test_what_cannot_be_read_is_left_out_and_told(archive, images, found, comman
     assert "There is no image, folder or video 'nowhere.jpg'" in said
 
 
+def test_a_link_to_nowhere_is_a_missing_image(archive, images, command):
+    (images / "d.png").symlink_to("gone.png")
+    assert "d.png' is left out" in command("predict", archive, images, status=1)
+
+
+def test_a_batch_of_no_images_is_refused(archive, images, command):
+    said = command("predict", archive, images, "--batch-size", 0, status=1)
+    assert "`batch_size` must be a whole number of at least 1" in said
+
+
 @pytest.mark.parametrize("option", ["out", "json_path"])
 def test_an_address_is_refused_before_any_work(tmp_path, monkeypatch, option):
     monkeypatch.chdir(tmp_path)

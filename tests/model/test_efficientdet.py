@@ -307,6 +307,22 @@ def test_detect_names_what_is_not_a_image(trained, images, error, message):
         trained[0].detect(images)
 
 
+def test_a_wrong_image_of_several_is_named_by_its_position(trained):
+    right = np.zeros((8, 8, 3), "uint8")
+    with pytest.raises(ValueError, match=r"shape=\(8, 8, 2\) \(`images\[1\]`\)"):
+        trained[0].detect([right, right[..., :2]])
+    with pytest.raises(ValueError, match=r"from 0 to 255.*\(`images\[2\]`\)"):
+        trained[0].detect(np.stack([right, right, right + np.uint16(9000)]))
+
+
+def test_a_nested_list_is_no_list_of_images(trained):
+    """Each of its rows would be an image without color."""
+    image = np.zeros((8, 8, 3), "uint8")
+    with pytest.raises(TypeError, match=r"pass `np.array\(image\)`. .*\(8, 3\)"):
+        trained[0].detect(image.tolist())
+    assert len(trained[0].detect([image.tolist()], verbose=0)) == 1
+
+
 # Saving
 
 
