@@ -22,7 +22,7 @@ from effdet_keras._internal.old_names import warn_of_old_name
 from effdet_keras._internal.processes import current_processes, is_first_process
 from effdet_keras._internal.whole_files import put_in_place, remove_file
 from effdet_keras.callbacks.tensorboard import require_writable
-from effdet_keras.errors import check_choice
+from effdet_keras.errors import check_choice, hint
 from effdet_keras.train.optimizers import steps_done
 from effdet_keras.train.resume import steps_done_in_epoch
 from effdet_keras.weights.archive import copy_archive, read_archive_info, write_archive
@@ -217,6 +217,7 @@ class CheckpointArchive(keras.callbacks.Callback):
 
     def _write_after_epoch(self, epoch, logs):
         """Writes the last checkpoint, and the best one if `monitor` has improved."""
+        self._print_if_not_monitored(epoch, logs)
         self._names_seen |= set(logs)
         tracker = getattr(self.model, "position_tracker", None)
         position = None if tracker is None else tracker.after_epoch(logs)
@@ -235,6 +236,19 @@ class CheckpointArchive(keras.callbacks.Callback):
         self.best = float(logs[self.monitor])
         if self.verbose:
             print(f"Best {self.monitor}: {self.best:.4f}{before}. Written to {best}")
+
+    def _print_if_not_monitored(self, epoch, logs):
+        """Prints after the first epoch if its logs do not have `monitor`.
+
+        It is no warning, because an evaluation may only come after a later epoch.
+        """
+        is_first = not self._names_seen and is_first_process()
+        if is_first and logs and self.monitor not in (None, *logs) and self.verbose:
+            print(
+                f"No '{BEST_FILE}' yet: `monitor={self.monitor!r}` is not in the logs "
+                f"of epoch {epoch + 1}, which have {sorted(logs)}."
+                f"{hint(self.monitor, logs)}"
+            )
 
     def on_train_end(self, logs=None):
         self.close()

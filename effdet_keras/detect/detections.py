@@ -101,6 +101,9 @@ class Detections:
             values = getattr(self, name)
             if values is None:
                 continue
+            is_right = len(values) or not len(labels)
+            rule = f"`{name}` must have an entry for each label, or be None"
+            require(is_right, rule, **{name: values, "labels": len(labels)})
             low, high = labels.min(initial=0), labels.max(initial=0)
             is_right = not len(labels) or 0 <= low <= high < len(values)
             rule = (

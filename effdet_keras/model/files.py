@@ -109,6 +109,9 @@ class ModelFiles:
         """
         if os.path.isfile(filepath):
             check_weights_h5(filepath)
+        elif not is_remote(filepath) and not os.path.exists(filepath):
+            path = os.fspath(filepath)
+            raise FileNotFoundError(f"There is no file of weights '{path}'")
         self._loaded = []
         try:
             with self._unchanged_by_errors():

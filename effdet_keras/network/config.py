@@ -212,7 +212,8 @@ class EfficientDetConfig:
         """
         if name not in _PUBLISHED:
             raise InvalidValueError(
-                f"There is no model with this name.{hint(name, MODEL_NAMES, 0.4)} "
+                f"There is no model with this name."
+                f"{hint(str(name).lower(), MODEL_NAMES, 0.4)} "
                 f"Received: name={name!r}. Known names: {', '.join(MODEL_NAMES)}"
             )
         return cls(**{**_PUBLISHED[name], "name": name}).replace(**overrides)

@@ -90,6 +90,15 @@ def test_a_number_that_never_came_is_told(stand_in, tmp_path):
         callback.on_train_end()
 
 
+def test_a_wrong_monitor_is_told_after_the_first_epoch(stand_in, tmp_path, capsys):
+    callback = start(stand_in, tmp_path, monitor="mAP")
+    callback.on_epoch_end(0, {"loss": 1.0, "AP": 0.5})
+    message = "`monitor='mAP'` is not in the logs of epoch 1, which have ['AP', 'loss']"
+    assert message in capsys.readouterr().out
+    callback.on_epoch_end(1, {"loss": 1.0, "AP": 0.6})
+    assert "mAP" not in capsys.readouterr().out
+
+
 def test_a_resumed_training_goes_on_from_the_best_in_the_folder(stand_in, tmp_path):
     start(stand_in, tmp_path).on_epoch_end(0, {"AP": 0.6})
     resumed = start(stand_in, tmp_path, steps_done=100)

@@ -188,6 +188,7 @@ def test_plot_draws_with_matplotlib(monkeypatch):
         ({"image": None}, "draw", (), "replace.*image="),
         ({"image_id": None}, "to_coco", (), "need an image id.*image_id="),
         ({"scores": [0.1, 0.2]}, "draw", (), "length.*boxes=3, scores=2, labels=3"),
+        ({"class_names": ()}, "draw", (), "an entry for each label, or be None"),
         (
             {"labels": [0, 1, 2]},
             "draw",

@@ -55,6 +55,8 @@ def test_preset_takes_names_counts_and_overrides():
     "arguments, message",
     [
         ({"name": "efficientdet-d9"}, "no model with this name.*efficientdet-d9"),
+        ({"name": "EfficientDet-D0"}, "Did you mean 'efficientdet-d0'"),
+        ({"name": "x.keras"}, r"EfficientDet.from_archive\(path\)"),
         ({"num_classes": 3, "class_names": ["a"]}, "each of the 3 classes.*entries=1"),
         ({"class_names": ["cat", "cat"]}, "must differ from each other.*with 'cat'"),
         ({"num_classes": 3, "category_ids": [1]}, "each of the 3 classes.*entries=1"),
@@ -324,6 +326,11 @@ def test_a_nested_list_is_no_list_of_images(trained):
 
 
 # Saving
+
+
+def test_weights_that_do_not_exist_are_named(tmp_path):
+    with pytest.raises(FileNotFoundError, match="no file of weights '.*x.weights.h5'"):
+        tiny_model().load_weights(tmp_path / "x.weights.h5")
 
 
 @pytest.mark.parametrize("name", ["model.keras", "model.weights.h5"])
