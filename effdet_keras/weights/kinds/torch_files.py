@@ -80,7 +80,10 @@ def _read_zip(file, path):
     """Reads a zip archive: `<any>/data.pkl`, and the numbers in `<any>/data/<key>`."""
     with open_zip(file, path) as archive:
         names = archive.namelist()
-        root = next(n for n in names if n.endswith("data.pkl")).removesuffix("data.pkl")
+        pickles = [name for name in names if name.endswith("data.pkl")]
+        if not pickles:
+            raise InvalidValueError("it is a zip file without a data.pkl")
+        root = pickles[0].removesuffix("data.pkl")
         reader = _Unpickler(io.BytesIO(archive.read(f"{root}data.pkl")))
         content = reader.load()
         is_swapped = _is_big_endian(archive, f"{root}byteorder")

@@ -222,3 +222,10 @@ def test_other_zip_files_and_pickles_are_refused(tmp_path):
     path.write_bytes(pickle.dumps({"a": 1}, protocol=2))
     with pytest.raises(ValueError, match="pickle that `torch.save` did not write"):
         read_torch_pickle(path)
+
+
+def test_a_zip_file_without_a_pickle_is_named(tmp_path):
+    with zipfile.ZipFile(tmp_path / "empty.pth", "w"):
+        pass
+    with pytest.raises(ValueError, match="is damaged.*a zip file without a data.pkl"):
+        read_torch_pickle(tmp_path / "empty.pth")
