@@ -110,7 +110,7 @@ def choose(found: list[Source], inner: list[Source], path: Any) -> Source:
             images.
     """
     contents, unread = _read_all(found)
-    others = [] if any(c.num_boxes for c in contents) else _read_all(inner)[0]
+    others = [] if any(c.num_boxes for c in contents) else _read_inner(inner)
     others = [c for c in others if c.num_boxes]
     if others and not any(_is_same(c, other) for c in contents for other in others):
         error = InvalidValueError("none of its boxes could be read")
@@ -119,7 +119,7 @@ def choose(found: list[Source], inner: list[Source], path: Any) -> Source:
     elif contents:
         contents += _divided_in(contents, inner) or _fuller_in(contents, inner)
     else:
-        contents = _read_all(inner)[0]
+        contents = _read_inner(inner)
     without_package = [s for s, error in unread if isinstance(error, ImportError)]
     if without_package and not any(content.num_boxes for content in contents):
         return without_package[0]  # its reader says which package to install
@@ -162,14 +162,32 @@ def choose(found: list[Source], inner: list[Source], path: Any) -> Source:
     )
 
 
+def _read_inner(inner):
+    """Returns the contents of inner datasets, without split folders of other data.
+
+    Split folders below a dataset without splits count only if they divide it.
+    """
+    contents, _ = _read_all(inner)
+    wholes = {c.place: c for c in contents if not is_divided(c.source)}
+    return [
+        c
+        for c in contents
+        if not is_divided(c.source)
+        or c.place not in wholes
+        or _divides(c, wholes[c.place])
+    ]
+
+
 def _divided_in(contents, inner):
     """Returns the inner datasets that have the same images, and have splits."""
-    divided, _ = _read_all(filter(is_divided, inner))
+    places = {(s.format, s.path) for s in inner if is_divided(s)}
+    near = _read_inner([s for s in inner if (s.format, s.path) in places])
     wholes = {content.place: content for content in contents}
     same = [
         c
-        for c in divided
-        if (
+        for c in near
+        if is_divided(c.source)
+        and (
             _divides(c, wholes[c.place])
             if c.place in wholes
             else _is_same(contents[0], c)

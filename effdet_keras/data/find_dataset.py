@@ -205,7 +205,7 @@ def _find_inside(found, formats):
         if s.path.name.lower() not in ANNOTATION_FOLDERS
         or (s.format, *s.readers) not in known
     ]
-    return [*itertools.chain(*map(_find_in_splits, found)), *inner]
+    return [*itertools.chain(*map(_find_in_splits, [*found, *inner])), *inner]
 
 
 def _find_in_annotations(source, formats, known):

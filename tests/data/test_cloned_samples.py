@@ -99,3 +99,28 @@ def test_lists_of_darknet_that_are_missing_are_named(tmp_path):
     put(tmp_path, "photos/a.jpg")
     with pytest.raises(ValueError, match="data/train.txt, data/test.txt.*are missing"):
         load(tmp_path)
+def test_split_folders_below_an_unreadable_dataset_are_read(tmp_path, capsys):
+    """Annotations without images, around images with theirs, which are divided."""
+    put(tmp_path, "annotations/xmls/z.xml", text=VOC.format("z.jpg"))
+    for name in "abcde":
+        for folder in ("images", "images/test" if name == "e" else "images/train"):
+            put(tmp_path, f"{folder}/{name}.jpg")
+            put(tmp_path, f"{folder}/{name}.xml", text=VOC.format(f"{name}.jpg"))
+    put(tmp_path, "images/test/a.jpg")  # without annotation here
+    put(tmp_path, "images/e.txt", "images/test/e.txt", text=ROW)
+    splits = load_splits(tmp_path)
+    assert {name: len(d) for name, d in splits.items()} == {"train": 4, "test": 1}
+    assert "was not read. To read it, pass that folder" not in capsys.readouterr().out
+
+
+def test_copies_of_some_images_in_split_folders_are_no_division(tmp_path):
+    put(tmp_path, "annotations/xmls/z.xml", text=VOC.format("z.jpg"))
+    for name in "abcde":
+        put(tmp_path, f"images/{name}.jpg")
+        put(tmp_path, f"images/{name}.xml", text=VOC.format(f"{name}.jpg"))
+    for name in "abc":
+        folder = "images/test" if name == "c" else "images/train"
+        put(tmp_path, f"{folder}/{name}.jpg")
+        put(tmp_path, f"{folder}/{name}.xml", text=VOC.format(f"{name}.jpg"))
+    splits = load_splits(tmp_path)
+    assert {name: len(d) for name, d in splits.items()} == {"train": 5}
