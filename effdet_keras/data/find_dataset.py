@@ -205,6 +205,9 @@ def _find_inside(found, formats):
         if s.path.name.lower() not in ANNOTATION_FOLDERS
         or (s.format, *s.readers) not in known
     ]
+    inner = [
+        s for s in inner if not _is_of_own_tests(s.path.name, split_folders(s.path))
+    ]
     return [*itertools.chain(*map(_find_in_splits, [*found, *inner])), *inner]
 
 
@@ -357,14 +360,19 @@ def _find_parts(split, folder, formats):
         for source in _find_own(place, formats)[0]:
             if len(source.readers) == 1:
                 (parts[source.format][place],) = source.readers.values()
-    roles = {role_of_split(place.name) for place in with_images}
-    if role_of_split(split) == "test" and roles == {"train"}:
-        return {}  # a program's own tests, such as `test/training`
+    if _is_of_own_tests(split, [place.name for place in with_images]):
+        return {}
     return {
         format: functools.partial(_read_joined, readers)
         for format, readers in parts.items()
         if with_images <= readers.keys()
     }
+
+
+def _is_of_own_tests(folder, splits):
+    """Returns whether a folder's splits are a program's own tests: `test/training`."""
+    roles = {role_of_split(split) for split in splits}
+    return role_of_split(folder) == "test" and roles == {"train"}
 
 
 def _read_joined(readers, **options):

@@ -4,6 +4,7 @@ import pathlib
 
 import pytest
 from support.cloned_files import ROW, VOC, coco, put, yolo
+from support.cloned_files import ROW, VOC, loaded, paths, put, yolo
 
 from effdet_keras.data import load, load_splits
 
@@ -124,3 +125,33 @@ def test_copies_of_some_images_in_split_folders_are_no_division(tmp_path):
         put(tmp_path, f"{folder}/{name}.xml", text=VOC.format(f"{name}.jpg"))
     splits = load_splits(tmp_path)
     assert {name: len(d) for name, d in splits.items()} == {"train": 5}
+
+
+def test_images_are_read_from_the_only_folder_that_has_all_of_them(tmp_path):
+    for name, color in (("a", "red"), ("b", "blue"), ("c", "green")):
+        put(tmp_path, f"annotations/{name}.xml", text=VOC.format(f"{name}.jpg"))
+        put(tmp_path, f"train_images/{name}.jpg", color=color)
+        put(tmp_path, f"train_output/{name}.jpg", color="white")
+    put(tmp_path, "test_images/a.jpg", "test_images/b.jpg", "test_images/out/a.jpg")
+    for name in "ab":
+        put(tmp_path, f"test/training/images/{name}.jpg", color="yellow")
+        file = f"test/training/annotations/{name}.xml"
+        put(tmp_path, file, text=VOC.format(f"{name}.jpg"))
+    names, warned = loaded(tmp_path)
+    assert names == {"train": ["a.jpg", "b.jpg", "c.jpg"]}
+    assert {p.split("/")[0] for p in paths(load(tmp_path), tmp_path)} == {
+        "train_images"
+    }
+    assert "the only folder that has all of them: 'test_images'" in warned
+
+
+def test_tests_of_a_program_do_not_replace_a_dataset_of_unclear_images(tmp_path):
+    for name in "abc":
+        put(tmp_path, f"annotations/{name}.xml", text=VOC.format(f"{name}.jpg"))
+        put(tmp_path, f"one/{name}.jpg")
+        put(tmp_path, f"two/{name}.jpg", color="red")
+    put(tmp_path, "test/training/images/a.jpg", color="yellow")
+    file = "test/training/annotations/a.xml"
+    put(tmp_path, file, text=VOC.format("a.jpg"))
+    with pytest.raises(FileNotFoundError, match="it is unclear which one is meant"):
+        load(tmp_path)

@@ -229,7 +229,7 @@ def _longest(wanted, candidates, roles):
     if len(best) > 1 and roles:
         best = [c for c in best if _roles_of(c[:-1]) == roles] or best
     if len(best) > 1:  # results may have a copy of the image with boxes drawn on it
-        best = [c for c in best if not any(map(_is_of_results, c[:-1]))]
+        best = [c for c in best if not any(map(may_be_of_results, c[:-1]))]
     return best
 
 
@@ -246,6 +246,20 @@ def _is_of_results(folder):
     """Returns whether a folder has results or masks rather than the original images."""
     words = set(re.split(r"[\W_]+", folder.lower()))
     return folder.lower() in NO_DATA_FOLDERS or not words.isdisjoint(_NO_IMAGES)
+
+
+def may_be_of_results(folder: str) -> bool:
+    """Returns whether a folder may have results, so that another one is preferred.
+
+    Example:
+        >>> [may_be_of_results(n) for n in ("masks", "train_output", "train_images")]
+        [True, True, False]
+    """
+    words = re.split(r"[\W_]+", folder.lower())
+    return _is_of_results(folder) or not _OUTPUTS.isdisjoint(words)
+
+
+_OUTPUTS = frozenset(("output", "outputs"))
 
 
 def may_have_images(folder: str) -> bool:

@@ -39,7 +39,11 @@ from effdet_keras.data.formats.dataset_files import (
     visible_folders,
 )
 from effdet_keras.data.formats.datumaro import is_labelme_xml
-from effdet_keras.data.formats.image_paths import current_root, may_have_images
+from effdet_keras.data.formats.image_paths import (
+    current_root,
+    may_be_of_results,
+    may_have_images,
+)
 from effdet_keras.data.formats.label_map import ClassNames
 from effdet_keras.data.problems import Problems
 from effdet_keras.errors import InvalidValueError, require
@@ -157,8 +161,8 @@ def from_voc(
     named = (pair for pair in listed if not keys.isdisjoint(pair[1]))
     image_dir, images = next(named, (None, {}))
     if image_dir is None:
-        beside = _images_beside(folder, stems, problems) if xml_dir == folder else None
-        image_dir, images = beside or (places[0], {})
+        look = _images_beside if xml_dir == folder else _images_of_all
+        image_dir, images = look(folder, stems, problems) or (places[0], {})
     shift = 1.0 if one_based else 0.0
     reader = _XmlReader(image_dir, images, shift, problems)
     found = for_each(lambda name: reader.read(files[name], name), names)
@@ -196,6 +200,30 @@ def _images_beside(folder, stems, problems):
     if root is None or root.absolute() not in places[0].absolute().parents:
         detail = f"its images are read from {str(places[0])!r}, beside that folder"
         problems.add("moved images", folder, detail)
+    return places[0], found[places[0]]
+
+
+def _images_of_all(folder, stems, problems):
+    """Returns the only folder that has images of all xml files, and these; or None.
+
+    This is for folders such as `train_images` and `test_images` that have images of the
+    same names. Folders of results do not count. If no other folder has any of the
+    images, they are looked for one by one.
+    """
+    if is_remote(folder):
+        return None
+    places = [p for p in visible_folders(folder) if not may_be_of_results(p.name)]
+    found = {place: _images(place) for place in places}
+    some = [place for place, images in found.items() if stems & images.keys()]
+    places = [place for place in some if stems <= found[place].keys()]
+    if len(places) != 1 or len(some) == 1:
+        return None
+    other = next(place for place in some if place != places[0])
+    detail = (
+        f"its images are read from {str(places[0])!r}, the only folder that has all of "
+        f"them: {other.name!r}, for example, has images of only some of these names"
+    )
+    problems.add("moved images", folder, detail)
     return places[0], found[places[0]]
 
 
