@@ -5,6 +5,7 @@ import pathlib
 import pytest
 from support.cloned_files import ROW, VOC, coco, put, yolo
 from support.cloned_files import ROW, VOC, loaded, paths, put, yolo
+from support.cloned_files import ROW, VOC, loaded, paths, put, voc, yolo
 
 from effdet_keras.data import load, load_splits
 
@@ -154,4 +155,52 @@ def test_tests_of_a_program_do_not_replace_a_dataset_of_unclear_images(tmp_path)
     file = "test/training/annotations/a.xml"
     put(tmp_path, file, text=VOC.format("a.jpg"))
     with pytest.raises(FileNotFoundError, match="it is unclear which one is meant"):
+        load(tmp_path)
+
+
+def test_lists_of_single_classes_are_the_splits_of_all_classes(tmp_path):
+    """VoTT writes no `train.txt`: each class has lists, with 1 or -1 for each image."""
+    voc(tmp_path, *"abcd")
+    for name, flags in (("cat", (1, -1, 1)), ("dog", (-1, 1, -1))):
+        lines = [f"{image}.jpg {flag}\n" for image, flag in zip("abc", flags)]
+        put(tmp_path, f"ImageSets/Main/{name}_train.txt", text="".join(lines))
+        put(tmp_path, f"ImageSets/Main/{name}_val.txt", text=f"d.jpg {flags[0]}\n")
+    names, _ = loaded(tmp_path)
+    assert names == {"train": ["a.jpg", "b.jpg", "c.jpg"], "val": ["d.jpg"]}
+    for file in ("cat_train", "dog_train"):  # folds, not splits: no flags
+        put(tmp_path, f"ImageSets/Main/{file}.txt", text="a\nb\nc\n")
+    assert {"cat_train", "dog_train", "val"} <= load_splits(tmp_path).keys()
+
+
+def test_lists_of_classes_that_share_images_between_splits_stay_apart(tmp_path):
+    voc(tmp_path, *"ab")
+    put(tmp_path, "ImageSets/Main/cat_train.txt", text="a 1\n")
+    put(tmp_path, "ImageSets/Main/dog_val.txt", text="a 1\nb 1\n")
+    assert sorted(load_splits(tmp_path)) == ["cat_train", "dog_val"]
+
+
+def test_a_list_with_its_ending_twice_is_the_list_of_that_name(tmp_path):
+    lists = {"train": "ab", "val.txt": "c", "val": "", "train.txt": "ab"}
+    voc(tmp_path, *"abcd", lists=lists | {"test.txt": "d", "trainval.txt": ""})
+    names, _ = loaded(tmp_path)
+    assert names == {"train": ["a.jpg", "b.jpg"], "val": ["c.jpg"], "test": ["d.jpg"]}
+
+
+def test_a_list_with_its_ending_twice_does_not_replace_another(tmp_path):
+    voc(tmp_path, *"abc", lists={"train": "ab", "val": "c", "val.txt": "b"})
+    assert {"train", "val", "val.txt"} == load_splits(tmp_path).keys()
+
+
+def test_yolo_rows_of_corners_without_a_class_are_called_that(tmp_path):
+    for name, row in (("a", "0.7 0.6 0.8 0.7"), ("b", "0.1 0.2 0.5 0.4")):
+        put(tmp_path, f"images/{name}.jpg")
+        put(tmp_path, f"images/{name}.txt", text=row)
+    with pytest.raises(ValueError, match="four numbers and no class. They look like"):
+        load(tmp_path)
+    put(tmp_path, "images/a.txt", text="0.5 0.5 0.2 0.2")  # a center, and sides
+    with pytest.raises(ValueError, match=r"and no class\. Received: '0.5 0.5") as info:
+        load(tmp_path)
+    assert "look like" not in str(info.value)
+    put(tmp_path, "images/a.txt", "images/b.txt", text="0 0.5 0.5 0.2")
+    with pytest.raises(ValueError, match="four numbers of a box or three or more"):
         load(tmp_path)

@@ -79,10 +79,12 @@ def from_voc(
     Reads `Annotations/NAME.xml` and `JPEGImages/NAME.jpg` (or another image format).
     The image names of a split come from `ImageSets/Main/SPLIT.txt`, or else from
     `ImageSets/SPLIT.txt`, `Main/SPLIT.txt`, or lists such as `pet_train.txt` beside the
-    folders. Also read are `annotations/` (or `annotations/xmls/`) with `images/`, and
-    xml files and images side by side. `Annotations/` and `JPEGImages/` may contain
-    subfolders instead of files, such as one per class. A note counts the xml files that
-    are in none of the lists.
+    folders. If `ImageSets/Main` only has a list for each class, with 1 or -1 behind the
+    name of each image, the images of a split are those of all its lists. Also read are
+    `annotations/` (or `annotations/xmls/`) with `images/`, and xml files and images
+    side by side. `Annotations/` and `JPEGImages/` may contain subfolders instead of
+    files, such as one per class. A note counts the xml files that are in none of the
+    lists.
 
     The image of an xml file is the one with the same name. The `filename` in the file
     is used only if there is no such image, because it is often out of date. Tags may be
@@ -141,8 +143,8 @@ def from_voc(
     sets = _image_sets(folder, stems)
     names = _names(folder, stems, sets, split)
     if not stems.issuperset(names):  # then the names come from the list of `split`
-        file = sets[reading.chosen_split(sets, split, folder)]
-        names = _with_xml(names, files, file, xml_dir, problems)
+        lists = sets[reading.chosen_split(sets, split, folder)]
+        names = _with_xml(names, files, lists[0], xml_dir, problems)
     if not sets:
         _note_other_lists(folder, xml_dir, problems)
     _note_unlisted(folder, stems, sets, split, problems)
@@ -228,22 +230,66 @@ def _images_of_all(folder, stems, problems):
 
 
 def _image_sets(folder, stems):
-    """Returns the path of the list of image names of each split.
+    """Returns the paths of the lists of image names of each split.
 
-    `stems` are the names of the xml files without suffix.
+    Most splits have one list. `stems` are the names of the xml files without suffix.
     """
-    files = (folder / _SETS).glob("*.txt")
-    sets = {path.stem: path for path in sorted(files)}
+    sets = _lists_in(folder / _SETS)
     if sets:
-        return sets
+        sets = {name: [path] for name, path in sets.items()}
+        return sets | _splits_of_classes(sets, stems)
     # Some datasets lack the folder `Main`, or have `Main` without `ImageSets`. There,
     # only lists that are named after a split count.
     for place in (folder / "ImageSets", folder / "Main"):
-        sets = {path.stem: path for path in visible_files(place, ".txt")}
-        sets = {n: p for n, p in sets.items() if split_in_name(n) or n == "trainval"}
+        sets = _lists_in(place).items()
+        sets = {n: [p] for n, p in sets if split_in_name(n) or n == "trainval"}
         if sets:
             return sets
     return _lists_beside(folder, stems)
+
+
+def _lists_in(folder):
+    """Returns the txt files in a folder by name, which is that of a split.
+
+    Windows hides endings, so `val.txt.txt` is meant to be `val.txt`. It counts as that
+    if there is no such file, or an empty one.
+    """
+    files = {path.stem: path for path in visible_files(folder, ".txt")}
+    for name in [name for name in files if name.endswith(".txt")]:
+        short = name.removesuffix(".txt")
+        text = files[name].read_bytes().strip()
+        meant = files[short].read_bytes().strip() if short in files else b""
+        if not meant:
+            files[short] = files.pop(name)
+        elif text in (b"", meant):  # it adds nothing
+            del files[name]
+    return dict(sorted(files.items()))
+
+
+_FLAG = re.compile(r".*\s(-1|0|1)")  # ends a line in a list of one class
+
+
+def _splits_of_classes(sets, stems):
+    """Returns the lists of splits that only have a list for each class; else {}.
+
+    VoTT writes `cat_train.txt` and `dog_train.txt`, with 1 or -1 behind the name of
+    each image, and no `train.txt`. The images of a split are those of all its lists. No
+    image may be in two splits.
+    """
+    splits = collections.defaultdict(list)
+    for name, (path,) in sets.items():
+        split = name.rpartition("_")[2]
+        is_split = role_of_split(split) is not None or split == "trainval"
+        try:
+            lines = filter(None, map(str.strip, read_text(path).splitlines()))
+            is_of_class = is_split and all(map(_FLAG.fullmatch, lines))
+        except (ValueError, OSError):  # it is reported when its split is read
+            continue
+        if is_of_class and split not in (name, *sets):
+            splits[split].append(path)
+    listed = [_names_in_lists(s, stems) for n, s in splits.items() if n != "trainval"]
+    names = [name for names in listed for name in names]
+    return dict(splits) if len(names) == len(set(names)) else {}
 
 
 def _lists_beside(folder, stems):
@@ -266,7 +312,7 @@ def _lists_beside(folder, stems):
         if names and stems.issuperset(names):
             lists.setdefault((tuple(names), role_of_split(split_word_in(stem))), path)
     splits = splits_in_names(path.stem for path in lists.values())
-    sets = {splits[p.stem]: p for p in lists.values() if p.stem in splits}
+    sets = {splits[p.stem]: [p] for p in lists.values() if p.stem in splits}
     different = {names for (names, _), p in lists.items() if p.stem in splits}
     listed = [name for names in different for name in names]
     is_whole = len(listed) == len(set(listed)) and 2 * len(listed) > len(stems)
@@ -424,12 +470,12 @@ def _names(folder, stems, sets, split):
     if split is None:
         return sorted(stems)
     split = reading.chosen_split(sets, split, folder)
-    return _names_in_list(sets[split], stems)
+    return _names_in_lists(sets[split], stems)
 
 
-def _names_in_list(file, stems):
-    """Returns the image names in a list, each of them once."""
-    lines = map(str.strip, read_text(file).splitlines())
+def _names_in_lists(files, stems):
+    """Returns the image names in the lists of a split, each of them once."""
+    lines = (line.strip() for file in files for line in read_text(file).splitlines())
     return list(dict.fromkeys(_name_in(line, stems) for line in lines if line))
 
 
@@ -472,16 +518,16 @@ def _note_unlisted(folder, stems, sets, split, problems):
     outer = folder / "ImageSets"
     inner = visible_folders(outer) if outer.is_dir() else []
     tasks = [place for place in inner if place.name != "Main"]
-    lists = [*map(sets.get, splits), *(f for p in tasks for f in p.glob("*.txt"))]
+    lists = [*map(sets.get, splits), [f for p in tasks for f in p.glob("*.txt")]]
     try:
-        left = sorted(stems.difference(*(_names_in_list(f, stems) for f in lists)))
+        left = sorted(stems.difference(*(_names_in_lists(f, stems) for f in lists)))
     except (ValueError, OSError):
         return  # an unreadable list is reported when its split is read
     if left:
         verb = "is" if len(left) == 1 else "are"
         detail = (
             f"{len(left):,} of {count_of(len(stems), 'xml file')} {verb} in none of "
-            f"the lists {', '.join(splits)} of {str(sets[split].parent)!r}, and "
+            f"the lists {', '.join(splits)} of {str(sets[split][0].parent)!r}, and "
             f"{verb} not read, such as {left[0]!r}"
         )
         problems.add("unlisted images", folder, detail)

@@ -207,12 +207,25 @@ class _RowPatterns:
     may_be_pose: bool  # all rows could be a box and key points, or an outline
     has_outlines: bool  # some rows can only be outlines
     outline_lengths: frozenset  # how many numbers the outlines have
+    without_class: bool  # all rows are four numbers: boxes without a class
+    may_be_corners: bool  # such boxes look like left, top, right and bottom
 
     @classmethod
     def of(cls, files, key_points, has_boxes):
         """Finds the patterns; `has_boxes` says whether other files have only boxes."""
         files = (rows for rows in files if rows is not None)
-        rows = [row.values[1:] for row in itertools.chain(*files) if row.values]
+        all_rows = [row.values for row in itertools.chain(*files) if row.values]
+        # A class and three numbers, such as "0 0.5 0.5 0.2", lack a number instead.
+        without_class = (
+            not has_boxes
+            and {len(row) for row in all_rows} == {_BOX}
+            and any(
+                not row[0].is_integer() or max(row) > reading.MAX_FRACTION
+                for row in all_rows
+            )
+        )
+        may_be_corners = without_class and _may_be_corners(all_rows)
+        rows = [row[1:] for row in all_rows]
         lengths = frozenset(map(len, rows)) | ({_BOX} if has_boxes else set())
         long = frozenset(length for length in lengths if length >= _TRIANGLE)
         is_one_length = key_points is None and len(long) == 1 == len(lengths)
@@ -226,7 +239,15 @@ class _RowPatterns:
         has_outlines = any(length > _TRIANGLE for length in long) or any(
             len(row) == _TRIANGLE and not _has_id(row) for row in rows
         )
-        return cls(key_points, has_visibility, may_be_pose, has_outlines, long)
+        return cls(
+            key_points,
+            has_visibility,
+            may_be_pose,
+            has_outlines,
+            long,
+            without_class,
+            may_be_corners,
+        )
 
     def six_is_outline(self, rows):
         """Returns whether six numbers after the class are three points, in a file.
@@ -241,6 +262,16 @@ class _RowPatterns:
         if any(not 0 <= number <= 1 for row in six for number in row[_BOX:]):
             return False
         return self.has_outlines or not all(map(_is_box_inside, six))
+
+
+def _may_be_corners(rows):
+    """Returns whether rows of four numbers look like left, top, right and bottom.
+
+    Left, top, width and height would not leave the image.
+    """
+    return all(x1 < x2 and y1 < y2 for x1, y1, x2, y2 in rows) and any(
+        x1 + x2 > 1 or y1 + y2 > 1 for x1, y1, x2, y2 in rows
+    )
 
 
 def _has_id(row):
@@ -285,6 +316,18 @@ def _read_row(values, patterns, six_is_outline):
     """Returns `(class, box, note or None)` of a row, or a text if the row is wrong."""
     if values is None:
         return "numbers are expected"
+    if patterns.without_class:
+        rule = (
+            "a class number and four numbers of a box are expected, but all rows have "
+            "four numbers and no class"
+        )
+        if not patterns.may_be_corners:
+            return rule
+        return (
+            f"{rule}. They look like corners (left, top, "
+            "right, bottom): write the class, the center, the width and the height, as "
+            "fractions of the image"
+        )
     label, *values = values
     if not (label.is_integer() and 0 <= label < reading.MAX_CLASSES):
         return "the first number must be a class number"
