@@ -47,6 +47,8 @@ SHOWN = 8  # the most entries of a folder, or datasets, that a message lists
 EVALUATION = ("test", "validation")  # roles of splits
 # A dataset without errors is preferred if it has this share of the boxes and images.
 _MOST = 0.95
+# Splits to evaluate on with at most this share of another dataset's images are minor.
+_FEW = 0.2
 _DOUBTS = ("box columns", "classes without names", "images without txt file")
 _COMPARED = 20  # the most images, or pairs of images of one name, that are compared
 _LONGEST = 400  # the most characters of a reason in a line
@@ -328,15 +330,19 @@ def _set_aside(contents, path):
 
     Minor datasets are no larger than the first other one. They have only a test split,
     or lie far below, such as the samples in the code of a program, or lie in the
-    annotation folder of another dataset.
+    annotation folder of another dataset. Or they only have splits to evaluate on, with
+    far fewer images than the first other one, which has such a split itself.
 
     Returns:
         Two lists, the datasets that may be read and the minor ones. The second is empty
         unless all datasets of the first have the same images.
     """
 
+    def roles_of(content):
+        return {role_of_split(name) for name in content.source.readers}
+
     def is_test(content):
-        return {role_of_split(name) for name in content.source.readers} == {"test"}
+        return roles_of(content) == {"test"}
 
     places = {content.source.path for content in contents if not is_test(content)}
 
@@ -351,8 +357,15 @@ def _set_aside(contents, path):
     first = next((c for c in contents if not is_minor(c)), None)
     if first is None:
         return contents, []
+    count = len(first.boxes_of)
+
+    def is_few(content):
+        is_evaluation = roles_of(content).issubset(EVALUATION)
+        are_few = len(content.boxes_of) <= _FEW * count
+        return is_evaluation and are_few and is_divided(first.source)
+
     others = [c for c in contents if not _is_same(first, c)]
-    if not all(is_minor(c) and len(c.boxes_of) <= len(first.boxes_of) for c in others):
+    if not all(is_few(c) or (is_minor(c) and len(c.boxes_of) <= count) for c in others):
         return contents, []
     return [c for c in contents if all(c is not other for other in others)], others
 

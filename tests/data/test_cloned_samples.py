@@ -204,3 +204,26 @@ def test_yolo_rows_of_corners_without_a_class_are_called_that(tmp_path):
     put(tmp_path, "images/a.txt", "images/b.txt", text="0 0.5 0.5 0.2")
     with pytest.raises(ValueError, match="four numbers of a box or three or more"):
         load(tmp_path)
+
+
+def test_few_images_to_evaluate_on_in_another_format_are_told(tmp_path, capsys):
+    yolo(tmp_path, "train/images", "train/labels", "abcde", classes="")
+    text = "train: train/images\nval: train/images\nnames: [cat]\n"
+    put(tmp_path, "key.yaml", text=text)
+    put(tmp_path, "val/images/z.jpg", color="red")
+    put(tmp_path, "val/labels/z.xml", text=VOC.format("z.jpg"))
+    splits, said = load_splits(tmp_path), capsys.readouterr().out
+    assert {name: len(d) for name, d in splits.items()} == {"train": 5, "val": 5}
+    assert "also holds a dataset of other images (Pascal VOC: split val" in said
+    put(tmp_path, "val/images/y.jpg", color="blue")  # too many to be left out
+    put(tmp_path, "val/labels/y.xml", text=VOC.format("y.jpg"))
+    with pytest.raises(ValueError, match="different images in 2 formats"):
+        load_splits(tmp_path)
+
+
+def test_the_only_images_to_evaluate_on_are_not_left_out(tmp_path):
+    yolo(tmp_path, names="abcde")
+    put(tmp_path, "val/images/z.jpg", color="red")
+    put(tmp_path, "val/annotations/z.xml", text=VOC.format("z.jpg"))
+    with pytest.raises(ValueError, match="datasets of different images|2 formats"):
+        load_splits(tmp_path)
