@@ -18,7 +18,7 @@ from effdet_keras._internal.whole_files import is_remote
 from effdet_keras.data.dataset import count_of
 from effdet_keras.data.formats.dataset_files import (
     DEPTH,
-    has_word,
+    is_no_better,
     role_of_split,
     splits_of_role,
 )
@@ -211,7 +211,7 @@ def _fuller_in(contents, inner):
     sources = [
         s
         for s in inner
-        if s.format in wholes and not is_divided(s) and not _is_no_better(s.path)
+        if s.format in wholes and not is_divided(s) and not _is_version_or_split(s.path)
     ]
     pairs = [(wholes[c.source.format], c) for c in _read_all(sources)[0]]
     return [
@@ -228,17 +228,9 @@ def _fuller_in(contents, inner):
     ]
 
 
-# Words in folder names for data from before a correction, or that nobody checked.
-_NOT_BETTER = (
-    r"olds?|back(up|ed)?s?|bak|raw|orig(inals?)?|aug(s|ment(ed|ations?)?)?|pseudo"
-    r"|auto(mated|matic)?|(auto|pseudo)(label|annotat|generat)\w*"
-    r"|pred(s|ict(ed|ions?)?)?|copy(of)?|copies"
-)
-
-
-def _is_no_better(path):
+def _is_version_or_split(path):
     """Returns whether a folder's name is that of another version or of a split."""
-    return has_word(path.name, _NOT_BETTER) or role_of_split(path.name) is not None
+    return is_no_better(path.name) or role_of_split(path.name) is not None
 
 
 def _loses_boxes(name, whole, other):

@@ -6,6 +6,7 @@ import pytest
 from support.cloned_files import ROW, VOC, coco, put, yolo
 from support.cloned_files import ROW, VOC, loaded, paths, put, yolo
 from support.cloned_files import ROW, VOC, loaded, paths, put, voc, yolo
+from support.cloned_files import CSV, ROW, VOC, loaded, paths, put, voc, yolo
 
 from effdet_keras.data import load, load_splits
 
@@ -101,6 +102,8 @@ def test_lists_of_darknet_that_are_missing_are_named(tmp_path):
     put(tmp_path, "photos/a.jpg")
     with pytest.raises(ValueError, match="data/train.txt, data/test.txt.*are missing"):
         load(tmp_path)
+
+
 def test_split_folders_below_an_unreadable_dataset_are_read(tmp_path, capsys):
     """Annotations without images, around images with theirs, which are divided."""
     put(tmp_path, "annotations/xmls/z.xml", text=VOC.format("z.jpg"))
@@ -227,3 +230,32 @@ def test_the_only_images_to_evaluate_on_are_not_left_out(tmp_path):
     put(tmp_path, "val/annotations/z.xml", text=VOC.format("z.jpg"))
     with pytest.raises(ValueError, match="datasets of different images|2 formats"):
         load_splits(tmp_path)
+
+
+def _csv_of(*names):
+    return CSV + "".join(f"{name}.jpg,40,20,cat,1,2,12,13\n" for name in names)
+
+
+def test_the_fuller_of_two_versions_of_csv_files_is_read(tmp_path):
+    put(tmp_path, *(f"{name}.jpg" for name in "abcd"))
+    for name, images in (("train", "ab"), ("test", "cd")):
+        put(tmp_path, f"data/{name}_labels.csv", text=_csv_of(images[0]))
+        put(tmp_path, f"data/{name}_labels_w_road.csv", text=_csv_of(*images))
+    names, warned = loaded(tmp_path)
+    assert names == {"train": ["a.jpg", "b.jpg"], "test": ["c.jpg", "d.jpg"]}
+    assert "'train_labels.csv' is not read: 'train_labels_w_road.csv' has" in warned
+    assert "'test_labels.csv' is not read" in warned and "are also in" not in warned
+    with pytest.warns(UserWarning, match="'train_labels.csv' is not read"):
+        load(tmp_path, "train")
+    for file in (tmp_path / "data").glob("*_w_road.csv"):
+        file.rename(file.with_name(file.name.replace("w_road", "augmented")))
+    assert len(load_splits(tmp_path)) == 4
+
+
+def test_csv_files_of_some_images_do_not_replace_those_of_all(tmp_path):
+    put(tmp_path, *(f"{name}.jpg" for name in "abcd"))
+    for name, images in (("train", "ab"), ("test", "cd")):
+        put(tmp_path, f"{name}_small.csv", text=_csv_of(images[0]))
+        put(tmp_path, f"{name}.csv", text=_csv_of(*images))
+    assert len(load(tmp_path, "train")) == 2
+    assert len(load(tmp_path, "train_small")) == 1

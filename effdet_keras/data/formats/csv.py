@@ -7,6 +7,7 @@ import contextlib
 import csv
 import dataclasses
 import functools
+import itertools
 import json
 import os
 import re
@@ -25,9 +26,12 @@ from effdet_keras._internal.whole_files import atomic_folder
 from effdet_keras.data.dataset import DetectionDataset, count_of
 from effdet_keras.data.formats import reading, writing
 from effdet_keras.data.formats.dataset_files import (
+    is_no_better,
     role_of_split,
     split_in_name,
+    split_word_in,
     visible_files,
+    words_in_name,
 )
 from effdet_keras.data.formats.label_map import ClassNames
 from effdet_keras.data.problems import Problems
@@ -300,16 +304,16 @@ def csv_readers(path):
             known.append((file, read))
     known, doubtful = _divided(known)
     doubtful += _files_of_other_splits(reasons, [file for file, _ in known])
+    known, versions = _without_versions(known)
     names = reading.split_names([_name_of(file) for file, _ in known])
     for (file, read), name in zip(known, names):
         rows = []
         if read is _read_automl:  # rows of this format name their splits
             rows = _read_rows(file, Problems("`csv_readers`", "skip"))
         for split in _splits_of(rows) or [None]:
-            readers[split or name] = functools.partial(_read, file, split=split)
-    if doubtful and readers:
-        first = next(iter(readers))
-        readers[first] = functools.partial(readers[first], left_out=doubtful)
+            left_out = [*([] if readers else doubtful), *versions.get(file, ())]
+            read = functools.partial(_read, file, split=split, left_out=left_out)
+            readers[split or name] = read
     if reasons and not readers:  # if nothing else is found either, `load` reports why
         raise InvalidValueError(". ".join(list(reasons.values())[:3]))
     return readers
@@ -374,6 +378,47 @@ def _divided(known):
         else:
             doubtful.append(f"{file.name!r} is not read: {why}")
     return (good, doubtful) if good else (known, [])
+
+
+def _without_versions(known):
+    """Separates the files of splits of which other files have all images, and more.
+
+    `train_labels_w_road.csv` and `test_labels_w_road.csv` may be another version of
+    `train_labels.csv` and `test_labels.csv`. The version with more words in its name is
+    read, if it has the same splits, and all images of each of them and more. A version
+    that is called augmented, old or the like is not.
+
+    Returns:
+        The files to read; and a dict from these to a sentence for each other version.
+    """
+    versions = collections.defaultdict(dict)  # from other words in names to splits
+    for file, _ in known:
+        name = _name_of(file)
+        if split := split_word_in(name):
+            words = {word for word in words_in_name(name) if not split_word_in(word)}
+            versions[frozenset(words)][split] = file
+    fuller = {}  # from file to that of the fuller version
+    for (few, old), (more, new) in itertools.permutations(versions.items(), 2):
+        is_version = few < more and len(old) > 1 and old.keys() == new.keys()
+        is_version = is_version and not any(map(is_no_better, more - few))
+        if is_version and all(_images_in(old[s]) < _images_in(new[s]) for s in old):
+            fuller |= {old[split]: new[split] for split in old}
+    texts = collections.defaultdict(list)
+    for file, other in fuller.items():
+        texts[other].append(
+            f"{file.name!r} is not read: {other.name!r} has all of its images, and "
+            "more. To read it, pass that file"
+        )
+    return [(file, read) for file, read in known if file not in fuller], texts
+
+
+def _images_in(file):
+    """Returns the names of the images in a CSV file; none if it cannot be read."""
+    try:
+        rows = _read_rows(file, Problems("`csv_readers`", "skip"))
+    except ValueError:  # reported when the file is read
+        return set()
+    return {row.image for row in rows}
 
 
 def _name_of(file):

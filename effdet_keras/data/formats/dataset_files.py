@@ -334,6 +334,24 @@ def has_word(name: str, words: str) -> bool:
     return any(re.fullmatch(pattern, word, re.I) for word in _words_of(name))
 
 
+# Words in names for data from before a correction, or that nobody checked.
+_NOT_BETTER = (
+    r"olds?|back(up|ed)?s?|bak|raw|orig(inals?)?|aug(s|ment(ed|ations?)?)?|pseudo"
+    r"|auto(mated|matic)?|(auto|pseudo)(label|annotat|generat)\w*"
+    r"|pred(s|ict(ed|ions?)?)?|copy(of)?|copies"
+)
+
+
+def is_no_better(name: str) -> bool:
+    """Returns whether a name is that of an older, unchecked or augmented version.
+
+    Example:
+        >>> [is_no_better(n) for n in ("labels_old", "augmented", "with_road")]
+        [True, True, False]
+    """
+    return has_word(name, _NOT_BETTER)
+
+
 def _words_of(name):
     """Returns the words of a name; "trainImages" and "TrainSet" have two each."""
     return [w for w in re.split(r"[\W_]+|(?<=[a-z])(?=[A-Z])", name) if w]
