@@ -259,3 +259,15 @@ def test_csv_files_of_some_images_do_not_replace_those_of_all(tmp_path):
         put(tmp_path, f"{name}.csv", text=_csv_of(*images))
     assert len(load(tmp_path, "train")) == 2
     assert len(load(tmp_path, "train_small")) == 1
+
+
+def test_segmentation_masks_of_cvat_are_called_that(tmp_path):
+    put(tmp_path, "dataset/img/a.png", "dataset/mask/a.png")
+    text = "# label:color_rgb:parts:actions\nbackground:0,0,0::\nwater:170,240,209::\n"
+    put(tmp_path, "dataset/labelmap.txt", text=text)
+    with pytest.raises(ValueError, match=r"labelmap\.txt' lists the colors of CVAT"):
+        load(tmp_path)
+    put(tmp_path, "dataset/Annotations/a.txt")  # of Pascal VOC, but lost
+    with pytest.raises(ValueError, match="No dataset was found") as info:
+        load(tmp_path)
+    assert "CVAT's" not in str(info.value)

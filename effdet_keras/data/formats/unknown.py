@@ -267,7 +267,13 @@ def _cure_of(file):
         if file.suffix.lower() in _OTHERS:
             return _OTHERS[file.suffix.lower()]
         if name.endswith(_TEXTS):
-            return _cure_of_text(head_of(file, 2000))
+            head = head_of(file, 2000)
+            if head.startswith(_MASK_LABELS) and _has_masks_alone(file.parent):
+                return (
+                    "lists the colors of CVAT's segmentation masks, which are not "
+                    "read: export boxes or polygons from CVAT, such as COCO json"
+                )
+            return _cure_of_text(head)
         if name.endswith(".xml") and b"<dataset>" in head_of(file, 300):
             return (
                 "is a file of dlib's imglab: convert it to csv with the columns "
@@ -289,6 +295,18 @@ _IMAGE_AND_NUMBERS = re.compile(
     rb"^\S[^\n]*\.(?:jpe?g|png|bmp)[ \t]*[:;,\t ](?:[ \t]*-?\d+(?:\.\d+)?[,;\t ]*){4,}",
     re.MULTILINE | re.IGNORECASE,
 )
+
+_MASK_LABELS = b"# label:color_rgb"
+
+
+def _has_masks_alone(folder):
+    """Returns whether a folder has a folder of masks, and none of annotations.
+
+    CVAT writes such a list of colors beside the xml files of Pascal VOC as well.
+    """
+    names = [name.lower() for name in names_in(folder)[0]]
+    has_masks = any("mask" in name or "segmentation" in name for name in names)
+    return has_masks and ANNOTATION_FOLDERS.isdisjoint(names)
 
 
 def _cure_of_text(head):
