@@ -7,6 +7,7 @@ from support.cloned_files import ROW, VOC, coco, put, yolo
 from support.cloned_files import ROW, VOC, loaded, paths, put, yolo
 from support.cloned_files import ROW, VOC, loaded, paths, put, voc, yolo
 from support.cloned_files import CSV, ROW, VOC, loaded, paths, put, voc, yolo
+from support.cloned_files import CSV, ROW, VOC, coco, loaded, paths, put, voc, yolo
 
 from effdet_keras.data import load, load_splits
 
@@ -271,3 +272,12 @@ def test_segmentation_masks_of_cvat_are_called_that(tmp_path):
     with pytest.raises(ValueError, match="No dataset was found") as info:
         load(tmp_path)
     assert "CVAT's" not in str(info.value)
+
+
+def test_a_folder_of_roboflow_that_names_no_split_is_to_train_on(tmp_path):
+    folder = tmp_path / "pets.v3i.coco-segmentation"
+    put(folder, "train/a.jpg")
+    put(folder, "_annotations.coco.json", text=coco("a.jpg"))
+    assert list(load_splits(tmp_path)) == list(load_splits(folder)) == ["train"]
+    folder = folder.rename(tmp_path / "pets_val")
+    assert list(load_splits(folder)) == ["pets_val"]

@@ -31,6 +31,8 @@ from effdet_keras.data.formats.dataset_files import (
     split_folders,
     split_in_name,
     split_roles,
+    split_word_in,
+    splits_of_role,
     visible_files,
     visible_folders,
     words_in_name,
@@ -314,6 +316,9 @@ def _path_in(folder, name):
     return path
 
 
+_ROBOFLOW = "_annotations.coco.json"
+
+
 def split_of_json(path):
     """Returns the split that the name of a COCO json file means: "val2017", "train"."""
     name = _name_of_json(path_of(path))
@@ -323,7 +328,7 @@ def split_of_json(path):
 def _name_of_json(path):
     """Returns the part of the name of a COCO json file that may name a split."""
     # Roboflow: one file in the folder of each split.
-    if path.name == "_annotations.coco.json":
+    if path.name == _ROBOFLOW:
         return path.parent.name
     return path.stem.removeprefix("instances_")
 
@@ -446,11 +451,20 @@ def coco_readers(path):
     """Finds COCO json files; returns a dict from split to its reading function."""
     files = _files_by_split(path)
     names = reading.split_names(list(files))
+    if len(names) == 1 and not any(map(_mentions_split, *files.values())):
+        names = [reading.ONE_SPLIT]
     damaged = _damaged_beside({} if path.is_file() else files)
     return {
         name: functools.partial(_from_coco_files, own, damaged=() if i else damaged)
         for i, (name, own) in enumerate(zip(names, files.values()))
     }
+
+
+def _mentions_split(path):
+    """Returns whether a json file's split is known; a name of its own counts as one."""
+    name = _name_of_json(path)
+    is_own = path.name != _ROBOFLOW
+    return is_own or bool(split_word_in(name) or splits_of_role([name], "train"))
 
 
 def _files_by_split(path):
