@@ -25,6 +25,7 @@ from effdet_keras.data.formats.dataset_files import (
     walk,
 )
 from effdet_keras.data.formats.image_paths import dataset_root
+from effdet_keras.data.formats.labelme import has_embedded_images
 from effdet_keras.data.formats.reading import NoClassError
 from effdet_keras.data.formats.yolo_layout import find_layout
 from effdet_keras.data.known_formats import FORMATS, Source
@@ -103,7 +104,9 @@ def tell_of_other_folders(found: Source, datasets: _Splits) -> None:
         if source is not found or split in found.readers.keys() - datasets.keys()
     }
     others, formats = [], list(FORMATS)
-    for folder in _unread_folders(found.root, used)[:_MAX_UNREAD]:
+    # LabelMe's own reader reads json files of several folders.
+    has_labelme = any(s.format == "labelme" for s in (found, *found.others))
+    for folder in _unread_folders(found.root, used, has_labelme)[:_MAX_UNREAD]:
         own = find_in(folder, formats)[0]
         own = own or find_below(folder, formats, everywhere=False)[0]
         others += [s for s in own if (s.format, s.path) not in known]
@@ -141,10 +144,11 @@ def warn_of_predictions(found: Source) -> None:
         )
 
 
-def _unread_folders(root, used):
+def _unread_folders(root, used, has_labelme):
     """Returns the folders below `root` that have images, but hold no folder of `used`.
 
-    Of nested folders, only the outermost is returned.
+    Images inside LabelMe's json files count as well, unless some were read already. Of
+    nested folders, only the outermost is returned.
     """
     read = used.union(str(p) for folder in used for p in pathlib.Path(folder).parents)
     found = []
@@ -152,7 +156,10 @@ def _unread_folders(root, used):
         left_out = NO_DATA_FOLDERS.difference(_RESULT_FOLDERS)
         folders[:] = [name for name in folders if name.lower() not in left_out]
         is_read = place == root or os.path.realpath(place) in read
-        if is_read or not count_images(place):
+        has_images = count_images(place) or (
+            not has_labelme and has_embedded_images(place)
+        )
+        if is_read or not has_images:
             continue
         found.append(place)
         folders.clear()

@@ -1,5 +1,7 @@
 """Repositories of two further samples, as small copies: see `test_cloned.py`."""
 
+import base64
+import json
 import pathlib
 
 import pytest
@@ -281,3 +283,30 @@ def test_a_folder_of_roboflow_that_names_no_split_is_to_train_on(tmp_path):
     assert list(load_splits(tmp_path)) == list(load_splits(folder)) == ["train"]
     folder = folder.rename(tmp_path / "pets_val")
     assert list(load_splits(folder)) == ["pets_val"]
+
+
+def test_json_files_of_labelme_with_images_inside_are_told(tmp_path, capsys):
+    yolo(tmp_path / "dataset", classes="")
+    text = "path: dataset\ntrain: images\nval: images\nnames: [cat]\n"
+    put(tmp_path, "pets.yaml", text=text)
+    image = base64.b64encode((tmp_path / "dataset/images/a.jpg").read_bytes()).decode()
+    shape = {"label": "cat", "points": [[1, 2], [9, 8]], "shape_type": "rectangle"}
+    content = {"shapes": [shape], "imagePath": "a.jpg", "imageData": None}
+    put(tmp_path, "json labels/a.json", text=json.dumps(content))
+    load_splits(tmp_path)
+    assert "json labels" not in capsys.readouterr().out
+    content["imageData"] = image
+    put(tmp_path, "json labels/a.json", text=json.dumps(content))
+    load_splits(tmp_path)
+    said = capsys.readouterr().out
+    assert "json labels' also holds a dataset (LabelMe json: split train)" in said
+
+
+def test_json_files_of_labelme_that_were_read_are_not_told(tmp_path, capsys):
+    put(tmp_path, "images/a.jpg")
+    image = base64.b64encode((tmp_path / "images/a.jpg").read_bytes()).decode()
+    shape = {"label": "cat", "points": [[1, 2], [9, 8]], "shape_type": "rectangle"}
+    content = {"shapes": [shape], "imagePath": "a.jpg", "imageData": image}
+    put(tmp_path, "annotations/a.json", text=json.dumps(content))
+    assert list(load_splits(tmp_path)) == ["train"]
+    assert "also holds" not in capsys.readouterr().out

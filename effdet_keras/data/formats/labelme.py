@@ -187,6 +187,13 @@ def is_labelme(path: Any) -> bool:
     return b'"shapes"' in content and b'"imagePath"' in content
 
 
+def has_embedded_images(folder: Any) -> bool:
+    """Returns whether the json files in a folder have images inside, in `imageData`."""
+    files = filter(is_labelme, _first_files(folder))
+    matches = (_IMAGE_DATA.search(local_copy(file).read_bytes()) for file in files)
+    return any(match is not None and match[1] for match in matches)
+
+
 def _json_folders(folder):
     """Returns those of a folder, its `annotations` and `images` that have json files.
 
