@@ -5,10 +5,6 @@ import json
 import pathlib
 
 import pytest
-from support.cloned_files import ROW, VOC, coco, put, yolo
-from support.cloned_files import ROW, VOC, loaded, paths, put, yolo
-from support.cloned_files import ROW, VOC, loaded, paths, put, voc, yolo
-from support.cloned_files import CSV, ROW, VOC, loaded, paths, put, voc, yolo
 from support.cloned_files import CSV, ROW, VOC, coco, loaded, paths, put, voc, yolo
 
 from effdet_keras.data import load, load_splits

@@ -303,7 +303,7 @@ def csv_readers(path):
         if file not in texts or read is _read_retinanet:
             known.append((file, read))
     known, doubtful = _divided(known)
-    doubtful += _files_of_other_splits(reasons, [file for file, _ in known])
+    doubtful += _describe_other_splits(reasons, [file for file, _ in known])
     known, versions = _without_versions(known)
     names = reading.split_names([_name_of(file) for file, _ in known])
     for (file, read), name in zip(known, names):
@@ -319,7 +319,7 @@ def csv_readers(path):
     return readers
 
 
-def _files_of_other_splits(reasons, known):
+def _describe_other_splits(reasons, known):
     """Returns a text for each csv file that would be a split that no known file is.
 
     Args:
