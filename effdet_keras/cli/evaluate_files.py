@@ -17,6 +17,7 @@ from effdet_keras.cli.files import (
     EVALUATION_SPLITS,
     DatasetSource,
     check_outputs,
+    image_files,
     open_any_model,
 )
 from effdet_keras.data.dataset import DetectionDataset
@@ -75,14 +76,16 @@ def evaluate_files(
             "--detections. Leave --losses out, or give the model."
         )
     written = [] if out is None else [out / "numbers.json", out / "report.html"]
-    read = [*models, *detections, data.path, *([] if slices is None else [slices])]
-    check_outputs([*written, json_path], read, overwrite=overwrite)
+    read = [*detections, data.path, *([] if slices is None else [slices])]
+    outputs = [*written, json_path]
+    check_outputs(outputs, read, models=models, overwrite=overwrite)
     # This comes before the model is opened, so that errors are found before any work.
-    store = _ThresholdStore(read[0]) if store_thresholds else None
+    store = _ThresholdStore([*models, *read][0]) if store_thresholds else None
     data.chosen_split(EVALUATION_SPLITS)
     sources = [_Model(model, batch_size, threads, losses) for model in models]
     sources += map(_File, detections)
     split, dataset, caution, _ = evaluation_images(data, models)
+    check_outputs(outputs, image_files(dataset), overwrite=True)
     columns = {}
     if slices is not None:
         from effdet_keras.extras.image_columns import read_image_columns

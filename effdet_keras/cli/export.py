@@ -144,7 +144,7 @@ def run(
         open_live_model,
     )
 
-    check_outputs([out], [model], overwrite=overwrite)
+    check_outputs([out], models=[model], overwrite=overwrite)
     how = {"on_error": on_error, "reader_options": reader_options}
     source = DatasetSource(
         "--evaluate", evaluate, evaluation_split, unlabelled=unlabelled, **how

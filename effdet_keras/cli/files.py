@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import functools
+import json
 import os
 import pathlib
 from collections.abc import Iterable, Mapping
@@ -17,6 +18,11 @@ from effdet_keras.errors import InvalidValueError
 from effdet_keras.images import IMAGE_SUFFIXES
 from effdet_keras.network.config import MODEL_NAMES
 from effdet_keras.predictor import Predictor
+from effdet_keras.weights.checkpoint_files import (
+    ARCHIVE_FOLDER,
+    CONFIGURATION_FILE,
+    is_archive,
+)
 
 if TYPE_CHECKING:
     from effdet_keras.data.dataset import DetectionDataset
@@ -139,13 +145,18 @@ def check_outputs(
     outputs: Iterable[str | os.PathLike | None],
     inputs: Iterable[str | os.PathLike] = (),
     *,
+    models: Iterable[str | os.PathLike] = (),
     overwrite: bool = False,
 ) -> None:
     """Raises an error for output paths that are not allowed; call it before any work.
 
+    In the folder of a dataset, only reports and detections of an earlier command may be
+    replaced. In the folder of a model, the files that are read stay.
+
     Args:
         outputs: paths to write; None entries are ignored.
-        inputs: paths that the command reads, which must not be outputs.
+        inputs: paths of files and folders of data that the command reads.
+        models: paths of models that the command opens.
         overwrite: bool, whether outputs may exist already.
 
     Raises:
@@ -153,7 +164,9 @@ def check_outputs(
         FileExistsError: If an output exists and `overwrite` is False.
     """
     outputs = [pathlib.Path(path) for path in outputs if path is not None]
-    read = {os.path.realpath(path) for path in inputs}
+    there = [str(path) for path in outputs if os.path.lexists(path)]
+    # There may be many inputs, and no output replaces one if none exists.
+    read = {os.path.realpath(path): path for path in inputs} if there else {}
     written = set()
     for path in outputs:
         place = os.path.realpath(path)
@@ -163,14 +176,67 @@ def check_outputs(
                 "first. Give another path."
             )
         written.add(place)
-        if place in read:
+        if place in read or any(_is_of_model(path, model) for model in models):
             raise InvalidValueError(
                 f"'{path}' is one of the input files and would be overwritten. Give "
                 "another path."
             )
-    there = [str(path) for path in outputs if os.path.lexists(path)]
+        folders = [read[folder] for folder in read if _is_data_in(path, folder)]
+        if folders:
+            raise InvalidValueError(
+                f"'{path}' is in the input '{folders[0]}', and is neither a report "
+                "nor detections of an earlier command: an input file might be "
+                "overwritten. Give another path."
+            )
     if there and not overwrite:
         raise FileExistsError(
             f"{', '.join(map(repr, there[:3]))}: existing files are not overwritten. "
             "Give another path, or add --overwrite."
         )
+
+
+def image_files(dataset: DetectionDataset) -> list[str]:
+    """Returns the paths of a dataset's images, without those in larger files."""
+    return [r.image for r in dataset.records if isinstance(r.image, str)]
+
+
+def _is_data_in(path, folder):
+    """Returns whether a file below a folder of data may be a part of the data."""
+    path = pathlib.Path(os.path.realpath(path))
+    is_inside = pathlib.Path(folder) in path.parents
+    return is_inside and path.is_file() and not _is_report(path)
+
+
+# Keys of the JSON reports of `inspect`, of `eval`, and of `benchmark --targets`.
+_KEYS_OF_REPORTS = ({"effdet_keras", "exit_status"}, {"environment"}, {"explanations"})
+
+
+def _is_report(path):
+    """Returns whether a command has written a file: a report, or `eval --json`."""
+    if path.suffix.lower() == ".html":  # no format of data
+        return True
+    try:
+        content = json.loads(path.read_bytes())
+    except (ValueError, OSError, RecursionError):
+        return False
+    if isinstance(content, list):
+        return all(isinstance(x, dict) and {"bbox", "score"} <= {*x} for x in content)
+    keys = {*content} if isinstance(content, dict) else set()
+    return any(known <= keys for known in _KEYS_OF_REPORTS)
+
+
+def _is_of_model(path, model):
+    """Returns whether a file is read to open a model, or belongs to its run."""
+    path, model = (pathlib.Path(os.path.realpath(x)) for x in (path, model))
+    if path == model:
+        return True
+    if model in path.parents and path.is_file() and not is_archive(model):
+        from effdet_keras.export.runtime import read_report
+
+        files = read_report(model).get("files")  # None: it has no list of its files
+        return files is None or path.relative_to(model).as_posix() in files
+    places = (model, *model.parents[:3])
+    run = next((x for x in places if (x / CONFIGURATION_FILE).is_file()), None)
+    of_run = () if run is None else (run / CONFIGURATION_FILE, run / "data.json")
+    folders = (model, *(place / ARCHIVE_FOLDER for place in (model, run) if place))
+    return path in of_run or (path.suffix == ".keras" and path.parent in folders)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import os
 
 from effdet_keras.cli.arguments import (
     RUNTIMES,
@@ -237,7 +238,10 @@ def run(
         raise InvalidValueError(
             "--shard needs a folder for the detections: add --parts FOLDER."
         )
-    check_outputs([json, csv, crops], [model, *inputs], overwrite=overwrite)
+    # Of a folder of images, only the images are read: `predict_files` checks them.
+    files = [path for path in inputs if not os.path.isdir(path)]
+    outputs = [json, csv, crops]
+    check_outputs(outputs, files, models=[model], overwrite=overwrite)
     failed = predict_files(
         open_model(),
         inputs,

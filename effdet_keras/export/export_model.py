@@ -1,7 +1,6 @@
 """`EfficientDet.export`: writes a file, checks it, and then moves it to its path."""
 
 import dataclasses
-import json
 import os
 import pathlib
 
@@ -25,7 +24,12 @@ from effdet_keras.export.registry import (
     format_to_write,
     target_to_write,
 )
-from effdet_keras.export.runtime import REPORT_NAME, ExportedDetector, open_runtime
+from effdet_keras.export.runtime import (
+    REPORT_NAME,
+    ExportedDetector,
+    open_runtime,
+    read_report,
+)
 
 _SHOWN_FILES = 5
 _DRAWN_SIZES = (96, 160, 320, 480)  # pixels, sides of the images drawn for the check
@@ -170,11 +174,9 @@ def _files_to_keep(path):
     """Returns the files in an older export's folder that the export did not write."""
     if not path.is_dir():
         return []
-    report = _report_path(path)
-    written = json.loads(report.read_text("utf-8")) if report.exists() else {}
     # Older reports do not list files. Then all files are kept that the new export does
     # not write.
-    own = {REPORT_NAME, *written.get("files", ())}
+    own = {REPORT_NAME, *read_report(path).get("files", ())}
     return [name for name in files_in(path) if name not in own]
 
 

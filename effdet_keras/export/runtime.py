@@ -8,7 +8,7 @@ import json
 import math
 import os
 import pathlib
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -27,7 +27,7 @@ from effdet_keras.detect.postprocess import (
     empty_detections,
     postprocess_outputs,
 )
-from effdet_keras.errors import InvalidValueError, require
+from effdet_keras.errors import InvalidValueError, first_line, require
 from effdet_keras.evaluate.thresholds import ScoreSettings
 from effdet_keras.export.registry import FORMATS, format_of_file
 from effdet_keras.images import SPARSE, check_pixels
@@ -122,11 +122,30 @@ def file_of_export(path: pathlib.Path, format: str) -> pathlib.Path:
 
 def _target_of(folder):
     """Returns target and format of the export in a folder; None if not known."""
-    report = folder / REPORT_NAME
-    if not report.is_file():
-        return None, None
-    told = json.loads(report.read_text(encoding="utf-8"))
-    return told.get("target"), told.get("format")
+    report = read_report(folder)
+    return report.get("target"), report.get("format")
+
+
+def read_report(folder: pathlib.Path) -> dict[str, Any]:
+    """Returns the content of the export report in a folder; empty if there is none.
+
+    Raises:
+        ValueError: If the report is damaged.
+    """
+    path = folder / REPORT_NAME
+    if not path.is_file():
+        return {}
+    try:
+        content = json.loads(path.read_text(encoding="utf-8"))
+        fault = None if isinstance(content, dict) else "it is not a JSON object"
+    except (ValueError, RecursionError) as error:
+        fault = first_line(error)
+    if fault is not None:
+        raise InvalidValueError(
+            f"'{path}' is not the report of an export, or is damaged: {fault}. Export "
+            "the model again, to another path."
+        )
+    return content
 
 
 def _made_for(target, path):

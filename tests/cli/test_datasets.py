@@ -238,3 +238,77 @@ def test_what_is_there_stays_unless_it_may_go(cat):
     with pytest.raises(FileExistsError, match="'cat.jpg'.*--overwrite"):
         check_outputs(outputs)
     check_outputs(outputs, overwrite=True)
+
+
+@pytest.mark.parametrize("name", ["valid.json", "valid/00001.jpg", "classes.txt"])
+def test_data_named_by_its_folder_is_never_an_output(tmp_path, capsys, name):
+    write_shapes(tmp_path, num_train=1, num_valid=1, image_size=64)
+    (tmp_path / "classes.txt").write_text("circle")
+    there = (tmp_path / name).read_bytes()
+    for flag in ("--json", "--html"):
+        inspect = ["inspect", tmp_path, flag, tmp_path / name, "--overwrite"]
+        assert cli.main([*map(str, inspect)]) == 1
+        assert f"{name}' is in the input" in capsys.readouterr().err
+    assert (tmp_path / name).read_bytes() == there
+
+
+def test_images_of_an_annotation_file_are_never_outputs(tmp_path, capsys):
+    write_shapes(tmp_path, num_train=1, num_valid=1, image_size=64)
+    image = tmp_path / "valid" / "00001.jpg"
+    there = image.read_bytes()
+    augmented = ("--augment", "blur", "--out")
+    for flags in (["--json"], ["--html"], augmented):
+        inspect = ["inspect", tmp_path / "valid.json", *flags, image, "--overwrite"]
+        assert cli.main([*map(str, inspect)]) == 1
+        assert "is one of the input files" in capsys.readouterr().err
+    assert image.read_bytes() == there
+
+
+def test_reports_in_the_folder_of_the_data_may_be_replaced(tmp_path, command):
+    write_shapes(tmp_path, num_train=1, num_valid=1, image_size=64)
+    outputs = ["--json", tmp_path / "report.json", "--html", tmp_path / "report.html"]
+    outputs += ["--augment", "blur", "--out", tmp_path / "augmented.png"]
+    for _ in range(2):
+        command("inspect", tmp_path, "--split", "valid", *outputs, "--overwrite")
+    found = [{"image_id": 1, "category_id": 1, "bbox": [0, 0, 1, 1], "score": 0.5}]
+    (tmp_path / "found.json").write_text(json.dumps(found))
+    check_outputs([tmp_path / "found.json"], [tmp_path], overwrite=True)
+
+
+@pytest.fixture
+def run(tmp_path):
+    """The files of a run with an export, and the user's own."""
+    for name, text in {
+        "configuration.yaml": "model: efficientdet-lite0",
+        "data.json": "{}",
+        "numbers.json": "{}",
+        "found.csv": "image",
+        "archive/best.keras": "",
+        "archive/last.keras": "",
+        "archive/best.tflite": "",
+        "export/pets.json": "{}",
+        "export/found.json": "{}",
+        "export/export_report.json": '{"files": ["pets.json", "export_report.json"]}',
+    }.items():
+        path = tmp_path / "run" / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+    return tmp_path / "run"
+
+
+@pytest.mark.parametrize("model", ["", "archive", "archive/best.keras", "export"])
+def test_a_model_named_by_its_folder_is_never_an_output(run, model):
+    names = ["archive/best.keras", "archive/last.keras", "configuration.yaml"]
+    names += ["data.json", *(["export/pets.json"] if model == "export" else [])]
+    for name in names:
+        with pytest.raises(ValueError, match=f"{name}' is one of the input files"):
+            check_outputs([run / name], models=[run / model], overwrite=True)
+    free = ["numbers.json", "found.csv", "archive/best.tflite", "export/found.json"]
+    check_outputs([run / name for name in free], models=[run / model], overwrite=True)
+
+
+def test_a_folder_of_a_model_without_a_list_of_its_files_keeps_them_all(tmp_path):
+    (tmp_path / "labels.json").write_text("[]")
+    with pytest.raises(ValueError, match="is one of the input files"):
+        check_outputs([tmp_path / "labels.json"], models=[tmp_path], overwrite=True)
+    check_outputs([tmp_path / "found.json"], models=[tmp_path])

@@ -260,3 +260,15 @@ def test_another_backend_is_refused(model, tmp_path, monkeypatch):
     monkeypatch.setattr(keras.backend, "backend", lambda: "jax")
     with pytest.raises(RuntimeError, match="KERAS_BACKEND=tensorflow"):
         model.export(tmp_path / "pets")
+
+
+@pytest.mark.parametrize("text", ["{", "[]", "[" * 100_000])
+def test_a_damaged_report_of_an_older_export_is_named(model, tmp_path, text):
+    (tmp_path / "saved_model").mkdir()
+    (tmp_path / "saved_model" / "export_report.json").write_text(text)
+    match = r"export_report\.json' is not the report of an export, or is damaged"
+    with pytest.raises(ValueError, match=match):
+        model.export(tmp_path / "saved_model", "saved_model", verbose=0)
+    with pytest.raises(ValueError, match=match):
+        in_runtime.Predictor.load(tmp_path / "saved_model")
+    assert files_in(tmp_path) == ["saved_model/export_report.json"]

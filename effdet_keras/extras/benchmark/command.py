@@ -130,7 +130,7 @@ def run(
         given = {"out": out, "split": split, "format": format, "unlabelled": unlabelled}
         given |= {"on_error": on_error, "reader_options": reader_options}
         require(not any(given.values()), rule, **given)
-        check_outputs([json], [model], overwrite=overwrite)
+        check_outputs([json], models=[model], overwrite=overwrite)
         predictor = open_any_model(model, threads, runtime=runtime, precision=precision)
         sizes = {"batch_size": batch_size, "runs": runs}
         report = benchmark(predictor, images, trace=trace, **sizes)
@@ -150,7 +150,7 @@ def run(
     given |= {"batch_size": batch_size, "precision": precision}
     require(is_usual, rule, **given)
     folder = None if out is None else pathlib.Path(out)
-    check_outputs([json, out], [model, data], overwrite=overwrite)
+    check_outputs([json, out], [data], models=[model], overwrite=overwrite)
     how = {"on_error": on_error, "reader_options": reader_options}
     source = DatasetSource("DATA", data, split, format, unlabelled, **how)
     keras.require("`effdet-keras benchmark`")

@@ -192,7 +192,7 @@ def run(
         write_suspects(data, judged, suspects, to, **options)
         return 0
     from effdet_keras._internal.whole_files import local_path, write_text
-    from effdet_keras.cli.files import check_outputs
+    from effdet_keras.cli.files import check_outputs, image_files
     from effdet_keras.extras.data_check.check import check, check_splits
     from effdet_keras.extras.data_check.command_outputs import (
         check_paths,
@@ -230,6 +230,8 @@ def run(
         except (EffDetError, OSError) as error:
             write_json(json_of_error(data, error, strict))
             raise
+        read = [image for r in reports.values() for image in image_files(r.dataset)]
+        check_outputs([path, html], read, overwrite=True)
         write_json(json_of(reports, data, strict=strict))
         print_and_draw(data, reports, html, chosen, out, anchors, overwrite)
     status = exit_status(reports, strict=strict)

@@ -6,7 +6,7 @@ from PIL import Image
 
 from effdet_keras import augment, visualize
 from effdet_keras._internal.whole_files import atomic_write, local_path, write_text
-from effdet_keras.cli.files import check_outputs
+from effdet_keras.cli.files import check_outputs, image_files
 from effdet_keras.data.anchor_fit import input_boxes
 from effdet_keras.data.default_jitter import scale_jitter
 from effdet_keras.data.formats.dataset_files import role_of_split
@@ -22,7 +22,8 @@ def check_paths(data, split, html, augmented, out, overwrite):
     out = None if augmented is None else local_path(out, "`out`")
     if out is not None:
         image_format_of(out, "`--out`")
-    check_outputs([html, out], [data], overwrite=True)
+    check_outputs([html], [data], overwrite=True)
+    check_outputs([html, out], overwrite=True)  # these must be two different paths
     # Without `split` there may be several images, which get other names.
     check_outputs([html, out if split else None], overwrite=overwrite)
     return html, out
@@ -41,7 +42,8 @@ def print_and_draw(data, reports, html, augmentations, out, anchors, overwrite):
     images = dict.fromkeys(reports, out) if out is not None else {}
     if len(images) > 1:
         images = {name: out.with_stem(f"{out.stem}-{name}") for name in images}
-    check_outputs(images.values(), [data], overwrite=overwrite)
+    read = [path for r in reports.values() for path in image_files(r.dataset)]
+    check_outputs(images.values(), read, overwrite=overwrite)
     if html is not None:
         write_text(html, html_of(reports))
         print(f"Report with images: {html}")
