@@ -226,7 +226,10 @@ class _File:
         self.name, self._detections = path, read_detections(path)
 
     def evaluate(self, dataset, columns):
-        self.results = results_of_coco(dataset.to_coco(), self._detections)
+        try:
+            self.results = results_of_coco(dataset.to_coco(), self._detections)
+        except InvalidValueError as error:
+            raise InvalidValueError(f"In '{self.name}': {error}") from error
         self.evaluation = analyze_results(
             self.results, dataset.class_names, columns=columns
         )

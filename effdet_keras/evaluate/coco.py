@@ -19,7 +19,13 @@ from numpy.typing import ArrayLike
 from effdet_keras._internal.number_ranges import NumberRange
 from effdet_keras._internal.optional_imports import OptionalModule
 from effdet_keras.box_ops import xywh_to_yxyx, yxyx_to_xywh
-from effdet_keras.errors import check_argument, printable, require
+from effdet_keras.errors import (
+    InvalidValueError,
+    check_argument,
+    first_line,
+    printable,
+    require,
+)
 from effdet_keras.evaluate.image_result import (
     UNMEASURED,
     ImageResult,
@@ -356,8 +362,12 @@ def results_of_coco(
         truth[annotation["image_id"]].append(annotation)
     for detection in detections:
         image_id = detection["image_id"]
-        rule = f"Detections must be of these images, with ids like {sorted(truth)[:5]}"
-        require(image_id in found, rule, image_id=image_id)
+        if image_id not in found:
+            some = sorted(truth)[:5]
+            rule = f"Detections must be of these images, with ids like {some}"
+            if str(image_id) in map(str, truth):
+                rule += ": a number and text are different ids"
+            require(False, rule, image_id=image_id)
         if detection["category_id"] in label_of:
             found[image_id].append(detection)
 
@@ -394,8 +404,14 @@ def read_detections(path: str | os.PathLike[str]) -> list[dict[str, Any]]:
         ValueError: If the file is not a list of such detections.
         FileNotFoundError: If there is no such file.
     """
-    with open(path, encoding="utf-8") as file:
-        content = json.load(file)
+    try:
+        with open(path, encoding="utf-8") as file:
+            content = json.load(file)
+    except (ValueError, RecursionError) as error:
+        raise InvalidValueError(
+            f"'{path}' is no valid json: {first_line(error)}. Give a file in COCO's "
+            "result format, such as `eval --json` writes."
+        ) from error
     content = content.get("annotations") if isinstance(content, dict) else content
     rule = f"'{path}' must be a list of detections, each with {', '.join(RECORD_KEYS)}"
     require(isinstance(content, list), rule, found=type(content).__name__)

@@ -193,3 +193,11 @@ def test_slices_of_a_file_are_printed_and_written(data, exact, tmp_path, capsys)
     said = capsys.readouterr().err
     assert "must have a row for every image of the dataset. Missing are 1 of 4" in said
     assert len(said.splitlines()) == 1
+
+
+def test_the_file_of_a_detection_of_no_image_is_named(data, tmp_path, capsys):
+    found = [{"image_id": 999, "category_id": 1, "bbox": [0, 0, 1, 1], "score": 0.5}]
+    (tmp_path / "found.json").write_text(json.dumps(found))
+    assert run(data, "--detections", tmp_path / "found.json") == 1
+    said = capsys.readouterr().err
+    assert "found.json': Detections must be of these images" in said

@@ -70,3 +70,15 @@ def test_other_files_are_refused_by_name(content, tmp_path):
     path.write_text(json.dumps(content))
     with pytest.raises(ValueError, match=r"found\.json' must be a list of detections"):
         read_detections(path)
+
+
+@pytest.mark.parametrize("content", ["image,score\n1,2\n", "", "[" * 100_000])
+def test_a_file_that_is_no_json_is_named(content, tmp_path):
+    (tmp_path / "found.csv").write_text(content)
+    with pytest.raises(ValueError, match=r"found\.csv' is no valid json"):
+        read_detections(tmp_path / "found.csv")
+
+
+def test_an_image_id_as_text_is_told_from_a_number():
+    with pytest.raises(ValueError, match="a number and text .* image_id='2'"):
+        results_of_coco(TRUTH, [{**FOUND[0], "image_id": "2"}])
