@@ -33,10 +33,27 @@ def local_path(path, what):
             "cp --recursive`), or mount the bucket as a folder."
         )
     text = os.fsdecode(path)
+    if not text:
+        raise InvalidValueError(f"{what} must not be empty. Received: ''")
     if _scheme(path) == "file":
         return pathlib.Path(urllib.request.url2pathname(_PATH.match(text)[1]))
     path = pathlib.Path(text)
     return path.expanduser() if path.parts[:1] == ("~",) else path
+
+
+def check_may_be_folder(path: os.PathLike) -> None:
+    """Raises `NotADirectoryError` if a folder cannot be made because a file is there.
+
+    The file has the name of the folder itself, or of a folder above it.
+    """
+    path = pathlib.Path(path)
+    there = next((x for x in (path, *path.parents) if os.path.lexists(x)), None)
+    if there is not None and not there.is_dir():
+        is_above = "" if there == path else f", which would have to be in '{there}'"
+        raise NotADirectoryError(
+            f"A folder is needed at '{path}'{is_above}, but '{there}' is a file or a "
+            "link to nowhere. Give another path."
+        )
 
 
 def is_remote(path):

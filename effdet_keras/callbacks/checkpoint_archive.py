@@ -20,7 +20,11 @@ from effdet_keras._internal.folder_lock import open_folder
 from effdet_keras._internal.number_ranges import check_number, check_whole_number
 from effdet_keras._internal.old_names import warn_of_old_name
 from effdet_keras._internal.processes import current_processes, is_first_process
-from effdet_keras._internal.whole_files import put_in_place, remove_file
+from effdet_keras._internal.whole_files import (
+    check_may_be_folder,
+    put_in_place,
+    remove_file,
+)
 from effdet_keras.callbacks.tensorboard import require_writable
 from effdet_keras.errors import check_choice, hint
 from effdet_keras.train.optimizers import steps_done
@@ -150,6 +154,7 @@ class CheckpointArchive(keras.callbacks.Callback):
             folder, "The folder of `CheckpointArchive`", _is_checkpoint
         )
         self.folder = self._taken.path
+        check_may_be_folder(self.folder)
         self.monitor = monitor
         self.mode = mode
         self.verbose = verbose

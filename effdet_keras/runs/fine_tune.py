@@ -25,7 +25,7 @@ from effdet_keras.callbacks.tensorboard import TensorBoardWriter
 from effdet_keras.data.dataset import DetectionDataset, count_of, what_to_expect
 from effdet_keras.data.shared_images import shared_images
 from effdet_keras.detect.evaluate import analyzed_images, diagnose_low_ap, in_one_line
-from effdet_keras.errors import InvalidValueError, printable
+from effdet_keras.errors import InvalidValueError, check_argument, printable
 from effdet_keras.evaluate.evaluation import Evaluation, analyze_results
 from effdet_keras.model.efficientdet import EfficientDet
 from effdet_keras.runs.components import (
@@ -40,7 +40,7 @@ from effdet_keras.runs.components import (
     with_teacher,
     writes_tensorboard,
 )
-from effdet_keras.runs.configuration import RunConfiguration
+from effdet_keras.runs.configuration import RunConfiguration, range_of_steps
 from effdet_keras.runs.exports import export_run, try_export
 from effdet_keras.runs.requested import base_configuration, build_configuration, resumed
 from effdet_keras.runs.run_folder import (
@@ -54,6 +54,7 @@ from effdet_keras.runs.run_folder import (
     file_of_best,
     files_to_resume,
     history_of,
+    read_rows,
     standard_output_kept,
 )
 from effdet_keras.runs.training_images import trained_on_too
@@ -235,6 +236,7 @@ def _run_training(configuration, splits, folder, text, *, started, resume, callb
     described = describe_data(splits.by_role())
     checkpoint, damages = None, []
     if resume:
+        read_rows(folder.log)  # raises an error before anything is written
         checkpoint, damages = checkpoint_to_resume(folder.archive)
         if checkpoint is None:
             folder.check_has_checkpoint()
@@ -262,7 +264,12 @@ def _run_training(configuration, splits, folder, text, *, started, resume, callb
         if configuration.export is not None and is_first_process():
             try_export(model, configuration.export, splits.train)
     batches = training_batches(model, configuration, splits.train)
-    with with_teacher(model, configuration, batches) as batches:
+    if position is None and not configuration.one_batch:
+        _check_profile(configuration, len(batches), splits)
+    with (
+        with_teacher(model, configuration, batches) as batches,
+        folder.earlier_run_kept(text),
+    ):
         folder.begin(configuration, keeps_files=resume)
         text.keep_in(folder.text)
         if resume and is_first_process():
@@ -292,6 +299,17 @@ def _run_training(configuration, splits, folder, text, *, started, resume, callb
         export_run(result.model, configuration.export, folder.export, splits.train)
     folder.finish(len(log.rows))
     return result
+
+
+def _check_profile(configuration, steps_of_epoch, splits):
+    """Raises `InvalidValueError` if the training ends before a step to profile."""
+    if configuration.steps is not None:
+        steps_of_epoch = min(steps_of_epoch, configuration.steps)
+    steps = steps_of_epoch * num_epochs(configuration, splits.train)
+    if configuration.profile is not None:
+        is_right = range_of_steps(configuration.profile)[0] <= steps
+        expected = f"within the {count_of(steps, 'step')} of the training"
+        check_argument(is_right, "profile", configuration.profile, expected)
 
 
 def _fit(model, batches, configuration, splits, *, folder, log, position, callbacks):

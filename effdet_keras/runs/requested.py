@@ -6,6 +6,7 @@ import os
 from collections.abc import Mapping
 from typing import Any
 
+from effdet_keras._internal.yaml_text import read_yaml
 from effdet_keras.errors import InvalidValueError
 from effdet_keras.runs.configuration import (
     FILE_PATTERNS,
@@ -63,9 +64,11 @@ def resumed(
     run = folder.read_configuration()
     if fields.get("batch_size", base_configuration(configuration).batch_size) == "auto":
         fields = {**fields, "batch_size": run.batch_size}
-    files = (configuration, hparams, pipeline_config)
-    if all(file is None for file in files):
-        now = run.replace(**_merged(run.to_dict(), fields))
+    # All fields of a `RunConfiguration` count, but of a file only those that it sets.
+    is_whole = isinstance(configuration, RunConfiguration)
+    if hparams is None and pipeline_config is None and not is_whole:
+        now = _merged(run.to_dict(), _fields_in(configuration))
+        now = run.replace(**_merged(now, fields))
     else:
         sources = (configuration, hparams, fields, pipeline_config)
         now = build_configuration(*sources, ignore_unknown=ignore_unknown)
@@ -87,6 +90,14 @@ def resumed(
                 f"change: {', '.join(sorted(_FREE_ON_RESUME))}"
             )
     return now
+
+
+def _fields_in(path):
+    """Returns the fields that a YAML file sets; no fields for None."""
+    if path is None:
+        return {}
+    read = RunConfiguration.read(path).to_dict()
+    return {name: read[name] for name in read_yaml(path)}
 
 
 def base_configuration(configuration: Any) -> RunConfiguration:

@@ -12,6 +12,7 @@ import math
 import os
 import pathlib
 import platform
+import re
 import shutil
 import sys
 import time
@@ -24,7 +25,17 @@ import numpy as np
 from effdet_keras._internal.folder_lock import FolderLock, open_folder
 from effdet_keras._internal.optional_imports import matplotlib_figure
 from effdet_keras._internal.processes import current_processes, is_first_process
-from effdet_keras._internal.whole_files import UNENCODABLE, atomic_write, write_text
+from effdet_keras._internal.whole_files import (
+    TEMPORARY_NAME,
+    UNENCODABLE,
+    atomic_write,
+    check_may_be_folder,
+    copy_file,
+    files_in,
+    put_in_place,
+    remove_file,
+    write_text,
+)
 from effdet_keras._internal.yaml_text import read_yaml
 from effdet_keras._version import __version__
 from effdet_keras.data.dataset import DetectionDataset
@@ -34,6 +45,7 @@ from effdet_keras.errors import (
     MissingPackageError,
     first_line,
 )
+from effdet_keras.export.runtime import REPORT_NAME, read_report
 from effdet_keras.runs.configuration import RunConfiguration
 from effdet_keras.train.optimizers import steps_done
 from effdet_keras.train.resume import TrainingPosition
@@ -63,7 +75,17 @@ _FILES = (
 # Files of the learning-rate range test, which is made before a run begins.
 _RATES = ("learning_rates.json", "learning_rates.png")
 _FOLDERS = (ARCHIVE_FOLDER, "tensorboard", "profile", "followed", "export")
-_RUN_ENTRIES = (*_FILES, *_RATES, *_FOLDERS)
+# While a new run replaces an earlier one, that is here. It is there as a whole if the
+# folder has its configuration, which is put there last and is moved back first.
+_REPLACED = "replaced_run"
+_RUN_ENTRIES = (*_FILES, *_RATES, *_FOLDERS, _REPLACED)
+# Files that a run writes to its folders, except `export`, whose report lists them.
+_WRITTEN = re.compile(
+    rf"{ARCHIVE_FOLDER}/(best|last|step-\d+)(\.(previous|earlier|damaged))*(-\d+)?\.keras"
+    r"|followed/(numbers\.jsonl|best\.keras)"
+    r"|profile/plugins/.*|(tensorboard|profile)/(.*/)?[^/]*tfevents[^/]*"
+    rf"|.*/(\.in_use\.(json|lock)|{TEMPORARY_NAME.pattern})"
+)
 
 
 class RunFolder:
@@ -78,6 +100,7 @@ class RunFolder:
         )
         self.path = self._folder.path
         self.archive = self.path / ARCHIVE_FOLDER
+        self.replaced = self.path / _REPLACED
         self.tensorboard = self.path / "tensorboard"
         self.followed = self.path / "followed"  # written by `eval --follow`
         self.profile = self.path / "profile"
@@ -101,6 +124,7 @@ class RunFolder:
 
     def check_empty(self, *, overwrite: bool) -> None:
         """Raises `FileExistsError` if there are other files, or a run to keep."""
+        check_may_be_folder(self.path)
         if self.has_run:
             if not overwrite:
                 raise FileExistsError(
@@ -125,6 +149,8 @@ class RunFolder:
         self.path.mkdir(parents=True, exist_ok=True)
         self._folder.acquire("A run")
         try:
+            if not self._has_replaced:  # a process was killed while it moved files
+                self._put_back_replaced()
             yield
         finally:
             self._folder.release()
@@ -132,15 +158,76 @@ class RunFolder:
     def begin(
         self, configuration: RunConfiguration, *, keeps_files: bool = False
     ) -> None:
-        """Writes the configuration; removes an earlier run unless `keeps_files`."""
-        if not keeps_files:
-            remove_own(self.path, (*_FOLDERS, *_FILES))
+        """Writes the configuration; sets an earlier run aside unless `keeps_files`."""
+        if not keeps_files and self.has_run:
+            self._set_aside()
         self.finished.unlink(missing_ok=True)
         configuration.write(self.path / CONFIGURATION_FILE)
 
+    @property
+    def _has_replaced(self):
+        """Whether the run that the current one replaces is in its folder as a whole."""
+        return (self.replaced / CONFIGURATION_FILE).is_file()
+
+    def _set_aside(self):
+        """Moves the files of a run to `replaced`, where they are until `finish`."""
+        if self._has_replaced and checkpoint_in(self.archive) is None:
+            _remove_written(self.path)  # the run in `replaced` is the one to keep
+            return
+        self._remove_replaced()
+        self.replaced.mkdir(exist_ok=True)
+        _move_files(self.path, self.replaced)
+        copy_file(self.path / CONFIGURATION_FILE, self.replaced / CONFIGURATION_FILE)
+        print(
+            f"The earlier run is kept in '{self.replaced}' until the new one is "
+            "complete."
+        )
+
+    @contextlib.contextmanager
+    def earlier_run_kept(self, text: TextLog) -> Iterator[None]:
+        """Returns a context that puts the earlier run back if the new one fails.
+
+        After the first checkpoint of the new run, the earlier one stays in `replaced`.
+        """
+        try:
+            yield
+        except BaseException:
+            if self._has_replaced and checkpoint_in(self.archive) is None:
+                text.leave_file()
+                _remove_written(self.path)
+                self._put_back_replaced()
+                print(
+                    "The new run ended without a checkpoint: the earlier run is again "
+                    f"in '{self.path}'."
+                )
+            elif self._has_replaced:
+                print(f"The earlier run is still in '{self.replaced}'.")
+            else:
+                self._put_back_replaced()
+            raise
+
+    def _put_back_replaced(self):
+        """Moves the files of an earlier run from `replaced` back to their places."""
+        if self._has_replaced:
+            name = CONFIGURATION_FILE
+            put_in_place(self.replaced / name, self.path / name)
+        _move_files(self.replaced, self.path)
+        with contextlib.suppress(OSError):  # it is not there, or has other files
+            self.replaced.rmdir()
+
+    def _remove_replaced(self):
+        """Removes the earlier run; files that it did not write go to their places."""
+        _remove_written(self.replaced)
+        (self.replaced / CONFIGURATION_FILE).unlink(missing_ok=True)
+        self._put_back_replaced()
+
     def finish(self, epoch: int) -> None:
-        """Writes `finished.json`, which marks the run as complete."""
+        """Writes `finished.json`, which marks the run as complete.
+
+        It then removes the earlier run that was set aside.
+        """
         self.write_json("finished", {"epoch": epoch, "time": _now()})
+        self._remove_replaced()
 
     def check_has_checkpoint(self) -> None:
         """Raises RuntimeError if a resumed run has a log but no checkpoint.
@@ -165,8 +252,13 @@ class RunFolder:
                 f"There is no run in '{self.path}': it has no {CONFIGURATION_FILE}. "
                 "Give the folder of a run, or data to begin one."
             )
-        configuration = RunConfiguration.read(path)
-        if "split_by" not in read_yaml(path):
+        configuration, written = RunConfiguration.read(path), read_yaml(path)
+        if not written:
+            raise InvalidStateError(
+                f"'{path}' is empty, but a run writes all of its settings to it. Put "
+                "a whole copy in its place, or give another folder."
+            )
+        if "split_by" not in written:
             # This run began when validation images were still chosen one by one.
             configuration = configuration.replace(split_by="image")
         return configuration
@@ -177,19 +269,34 @@ class RunFolder:
 
     def check_same_data(self, described: Mapping[str, Any]) -> None:
         """Raises RuntimeError if a resumed run has other data than at its start."""
-        path = self.path / "data.json"
-        if not path.is_file():  # the run was stopped before it wrote this file
-            return
-        before = json.loads(path.read_text(encoding="utf-8"))
-        for name, split in described["splits"].items():
-            had = before["splits"].get(name, {})
-            if had.get("sha256") != split["sha256"]:
+        if not (self.path / "data.json").is_file():
+            return  # the run was stopped before it wrote this file
+        before, now = self.read_splits(), described["splits"]
+        for name in {**now, **before}:
+            split, had = now.get(name, {}), before.get(name, {})
+            if had.get("sha256") != split.get("sha256"):
                 raise InvalidStateError(
                     f"The run in '{self.path}' cannot be resumed: its {name} images "
                     f"are not the same as when it began. Received: {split}, before: "
                     f"{had}. Begin a new run in another folder, with "
                     f"weights='{self.archive}'."
                 )
+
+    def read_splits(self) -> dict[str, dict[str, Any]]:
+        """Returns size and digest of each split, from `data.json`.
+
+        Raises `InvalidStateError` if the file is damaged.
+        """
+        path = self.path / "data.json"
+        try:
+            splits = json.loads(path.read_text(encoding="utf-8"))["splits"]
+            return {name: dict(split) for name, split in splits.items()}
+        except (ValueError, TypeError, KeyError, AttributeError) as error:
+            raise InvalidStateError(
+                f"'{path}' was not written by a run, or is damaged: "
+                f"{first_line(error)}. Put a whole copy in its place, or remove it: "
+                "then the images are not compared with those at the start of the run."
+            ) from error
 
 
 # --- The folder of several trainings, such as a forecast, and its JSON file.
@@ -255,6 +362,7 @@ def check_empty_to_begin(folder: pathlib.Path, what: str) -> None:
 @contextlib.contextmanager
 def only_writer(folder: pathlib.Path, what: str) -> Iterator[None]:
     """Returns a context in which no other process can write to the folder."""
+    check_may_be_folder(folder)
     folder.mkdir(parents=True, exist_ok=True)
     lock = FolderLock(folder)
     lock.acquire(f"A {what}")
@@ -272,6 +380,40 @@ def remove_own(folder: pathlib.Path, names: Iterable[str]) -> None:
             shutil.rmtree(path, ignore_errors=True)
         else:
             path.unlink(missing_ok=True)
+
+
+def _files_of_run(folder):
+    """Returns the files in the folder of a run that may be the run's, as text."""
+    entries = {*_FOLDERS, *_FILES} - {CONFIGURATION_FILE}
+    return [name for name in files_in(folder) if name.partition("/")[0] in entries]
+
+
+def _remove_written(folder):
+    """Removes the files that a run wrote, except its configuration, and no others."""
+    of_export = {REPORT_NAME}
+    with contextlib.suppress(InvalidValueError):  # if it is damaged, all files stay
+        of_export.update(read_report(folder / "export").get("files", ()))
+    written = {*_FILES, *(f"export/{name}" for name in of_export)}
+    for name in _files_of_run(folder):
+        if name in written or _WRITTEN.fullmatch(name):
+            remove_file(folder / name)
+    _remove_empty_folders(folder)
+
+
+def _move_files(source, target):
+    """Moves the files of a run, except its configuration; existing files stay."""
+    for name in _files_of_run(source):
+        if not os.path.lexists(target / name):
+            (target / name).parent.mkdir(parents=True, exist_ok=True)
+            put_in_place(source / name, target / name)
+    _remove_empty_folders(source)
+
+
+def _remove_empty_folders(folder):
+    for name in _FOLDERS:
+        for place, *_ in os.walk(folder / name, topdown=False):
+            with contextlib.suppress(OSError):  # it is not empty
+                os.rmdir(place)
 
 
 # --- Copies of the first process' files, for the folders of the other processes.
@@ -366,10 +508,22 @@ class RunLog(keras.callbacks.Callback):
 
 
 def read_rows(path: pathlib.Path) -> list[dict[str, Any]]:
-    """Returns the lines of a log, one dict per epoch; empty if there is no file."""
+    """Returns the lines of a log, one dict per epoch; empty if there is no file.
+
+    Raises `InvalidStateError` if a line is damaged.
+    """
     if not path.is_file():
         return []
-    return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
+    rows = []
+    for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1):
+        try:
+            rows.append(dict(json.loads(line)))
+        except (ValueError, TypeError) as error:
+            raise InvalidStateError(
+                f"Line {number} of '{path}' is damaged: {first_line(error)}. Remove "
+                f"this line. Received: {line[:60]!r}"
+            ) from error
+    return rows
 
 
 def history_of(rows: list[dict[str, Any]]) -> dict[str, list[float]]:
@@ -399,6 +553,11 @@ class TextLog:
             path, "a", encoding="utf-8", errors=UNENCODABLE, buffering=1
         )
         self.file.write(f"-- {_now()}\n{held}")
+
+    def leave_file(self) -> None:
+        """Closes the file; text is passed on, and no longer kept in a file."""
+        self.file.close()
+        self.file = io.StringIO()
 
     def write(self, text: str) -> int:
         if not self.is_quiet:

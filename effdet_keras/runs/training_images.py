@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import io
-import json
 import os
 import pathlib
 import warnings
@@ -73,12 +72,12 @@ def splits_of_run(
     quiet = contextlib.redirect_stdout(io.StringIO())
     with quiet, warnings.catch_warnings(action="ignore"):
         try:
-            described = json.loads((folder.path / "data.json").read_text("utf-8"))
+            described = folder.read_splits()
             splits = choose_splits(configuration)
         except _NOT_READ:
             return None
     for role in ("train", "validation"):
-        digest = described["splits"].get(role, {}).get("sha256")
+        digest = described.get(role, {}).get("sha256")
         if digest != fingerprint(splits.by_role()[role]):
             return None
     return splits

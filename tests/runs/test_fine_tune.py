@@ -327,3 +327,10 @@ def test_classes_are_not_added_to_a_backbone(shapes):
     fields = tiny_run(epochs=1, freeze="all-but-new-classes")
     with pytest.raises(ValueError, match="no complete detector was loaded"):
         ek.fine_tune(shapes, **fields)
+
+
+def test_steps_to_profile_after_the_end_are_told_before_the_training(shapes, tmp_path):
+    fields = tiny_run(epochs=None, steps=1, profile="50,60")
+    with pytest.raises(ValueError, match="`profile` must be within the 1 step of"):
+        ek.fine_tune(shapes, out=tmp_path / "run", **fields)
+    assert not (tmp_path / "run" / "configuration.yaml").exists()

@@ -149,3 +149,13 @@ def test_every_field_that_is_a_mapping_of_options_is_merged():
     kinds = {n: str(f.type) for n, f in RunConfiguration.__dataclass_fields__.items()}
     mappings = {name for name, kind in kinds.items() if "dict[str" in kind}
     assert mappings - {"augment"} == set(MERGED)
+
+
+def test_only_the_fields_that_a_file_sets_must_be_as_before(begun, tmp_path):
+    folder = begun({"data": "cells", "image_size": 64, "seed": 9}, chosen={"epochs": 7})
+    file = tmp_path / "some.yaml"
+    file.write_text("seed: 9\nepochs: 8\n")
+    assert again(folder, {}, file) == folder.read_configuration().replace(epochs=8)
+    file.write_text("seed: 8\n")
+    with pytest.raises(ValueError, match="seed=8, but it began with 9"):
+        again(folder, {}, file)

@@ -1,5 +1,6 @@
 """The folder of a run: two runs never share one; its log, text, data, shared files."""
 
+import contextlib
 import dataclasses
 import io
 import json
@@ -11,6 +12,8 @@ import numpy as np
 import pytest
 
 from effdet_keras._internal import processes
+from effdet_keras._internal.whole_files import files_in
+from effdet_keras.callbacks import CheckpointArchive
 from effdet_keras.data import from_arrays
 from effdet_keras.runs import run_folder
 from effdet_keras.runs.configuration import RunConfiguration
@@ -60,8 +63,111 @@ def test_a_new_run_removes_the_files_of_the_one_before_and_no_others(folder):
     folder.log.write_text("{}\n")
     folder.begin(RunConfiguration(data="shapes"))
     assert folder.read_configuration().data == "shapes"
+    assert RunFolder(folder.replaced).read_configuration().data == "cells"
     there = sorted(path.name for path in folder.path.iterdir())
-    assert there == ["configuration.yaml", "notes.txt"]
+    assert there == ["configuration.yaml", "notes.txt", "replaced_run"]
+    folder.finish(epoch=1)
+    there = sorted(path.name for path in folder.path.iterdir())
+    assert there == ["configuration.yaml", "finished.json", "notes.txt"]
+
+
+@pytest.fixture
+def earlier(folder):
+    """The files of a run with exports and with files of the user, by name."""
+    for name, text in {
+        "log.txt": "earlier",
+        "archive/best.previous.keras": "earlier",
+        "archive/.in_use.json": "of a process that was killed",
+        "archive/notes.txt": "mine",
+        "tensorboard/train/events.out.tfevents.1.v2": "earlier",
+        "export/export_report.json": '{"files": ["a.onnx", "export_report.json"]}',
+        "export/a.onnx": "earlier",
+        "export/my_notes.txt": "mine",
+        "notes.txt": "mine",
+    }.items():
+        (folder.path / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder.path / name).write_text(text)
+    return contents(folder)
+
+
+def contents(folder):
+    return {name: (folder.path / name).read_text() for name in files_in(folder.path)}
+
+
+def begin_and_stop(folder, *names):
+    """Begins a new run, which writes files and then fails."""
+    with (
+        pytest.raises(KeyboardInterrupt),
+        standard_output_kept() as text,
+        folder.earlier_run_kept(text),
+    ):
+        folder.begin(RunConfiguration(data="shapes"))
+        text.keep_in(folder.text)
+        for name in names:
+            (folder.path / name).parent.mkdir(exist_ok=True)
+            (folder.path / name).write_text("new")
+        raise KeyboardInterrupt
+
+
+def test_a_new_run_without_a_checkpoint_gives_the_earlier_one_back(folder, earlier):
+    begin_and_stop(folder, "log.jsonl", "export/export_report.json")
+    assert contents(folder) == earlier
+
+
+def test_after_a_checkpoint_of_the_new_run_the_earlier_one_stays_aside(
+    folder, earlier, capsys
+):
+    begin_and_stop(folder, "archive/last.keras")
+    assert f"still in '{folder.replaced}'" in capsys.readouterr().out
+    assert folder.read_configuration().data == "shapes"
+    aside = contents(RunFolder(folder.replaced))
+    assert aside == {x: y for x, y in earlier.items() if x != "notes.txt"}
+    folder.finish(epoch=1)
+    assert contents(folder).keys() == {
+        *("configuration.yaml", "finished.json", "log.txt", "notes.txt"),
+        *("archive/last.keras", "archive/notes.txt", "export/my_notes.txt"),
+    }
+
+
+def test_a_killed_run_without_a_checkpoint_does_not_replace_the_one_before(
+    folder, earlier
+):
+    folder.begin(RunConfiguration(data="shapes"))
+    folder.log.write_text("killed")
+    aside = contents(RunFolder(folder.replaced))
+    folder.begin(RunConfiguration(data="others"))
+    assert contents(RunFolder(folder.replaced)) == aside and not folder.log.exists()
+    begin_and_stop(folder)
+    assert contents(folder) == earlier
+
+
+@pytest.mark.parametrize("moves", range(9))
+@pytest.mark.parametrize("on_the_way", ["there", "back"])
+def test_a_kill_while_files_are_moved_loses_none(
+    folder, earlier, monkeypatch, on_the_way, moves
+):
+    put, left = run_folder.put_in_place, iter(range(moves))
+
+    def killed(source, target):
+        if next(left, None) is None:
+            raise SystemExit
+        put(source, target)
+
+    if on_the_way == "back":
+        folder.begin(RunConfiguration(data="shapes"))
+    monkeypatch.setattr(run_folder, "put_in_place", killed)
+    with contextlib.suppress(SystemExit):
+        if on_the_way == "back":
+            folder._put_back_replaced()
+        else:
+            folder._set_aside()
+    monkeypatch.undo()
+    if (folder.replaced / "configuration.yaml").is_file():
+        begin_and_stop(folder)
+    else:
+        with folder.lock():
+            pass
+    assert contents(folder) == earlier
 
 
 def test_a_run_that_goes_on_keeps_its_files_and_is_no_longer_finished(folder):
@@ -100,6 +206,34 @@ def test_other_data_is_noticed(folder):
     data["splits"]["train"].update(images=5, sha256="b")
     with pytest.raises(RuntimeError, match="its train images are not the same as"):
         folder.check_same_data(data)
+
+
+def test_a_split_that_is_gone_is_other_data(folder):
+    train, test = ({"images": 4, "boxes": 9, "sha256": name} for name in "ab")
+    folder.write_json("data", {"splits": {"train": train, "test": test}})
+    with pytest.raises(RuntimeError, match="its test images are not .* Received: {}"):
+        folder.check_same_data({"splits": {"train": train}})
+
+
+@pytest.mark.parametrize("text", ["{", "[]", "{}", '{"splits": [1]}', "null"])
+def test_damaged_data_json_is_named(folder, text):
+    (folder.path / "data.json").write_text(text)
+    with pytest.raises(RuntimeError, match=r"data\.json' was not written by a run, or"):
+        folder.check_same_data({"splits": {}})
+
+
+@pytest.mark.parametrize("text", ["", "# nothing\n"])
+def test_an_empty_configuration_is_named(folder, text):
+    (folder.path / "configuration.yaml").write_text(text)
+    with pytest.raises(RuntimeError, match=r"configuration\.yaml' is empty"):
+        folder.read_configuration()
+
+
+@pytest.mark.parametrize("line", ['{"epoch": 2, "lo', "[1]", "2"])
+def test_a_damaged_line_of_the_log_is_named(tmp_path, line):
+    (tmp_path / "log.jsonl").write_text(f'{{"epoch": 1}}\n{line}')
+    with pytest.raises(RuntimeError, match=r"Line 2 of '.*log\.jsonl' is damaged"):
+        read_rows(tmp_path / "log.jsonl")
 
 
 # --- The log, one line per epoch; and the text of the terminal.
@@ -252,3 +386,24 @@ def test_of_the_checkpoints_the_others_get_the_one_that_is_used(tmp_path, monkey
 def test_a_folder_without_a_run_is_named(tmp_path):
     with pytest.raises(FileNotFoundError, match="There is no run in '.*absent'"):
         RunFolder(tmp_path / "absent").read_configuration()
+
+
+# --- A file where a folder is needed.
+
+
+@pytest.mark.parametrize("inside", ["", "new/run"])
+def test_a_file_in_place_of_a_folder_is_named_and_stays(tmp_path, inside):
+    (tmp_path / "notes").write_text("mine")
+    path = tmp_path / "notes" / inside
+    with pytest.raises(NotADirectoryError, match=r"notes' is a file.*another path"):
+        RunFolder(path).check_empty(overwrite=True)
+    with pytest.raises(NotADirectoryError, match="notes' is a file"):
+        CheckpointArchive(path)
+    with pytest.raises(NotADirectoryError), run_folder.only_writer(path, "search"):
+        pass
+    assert (tmp_path / "notes").read_text() == "mine"
+
+
+def test_an_empty_path_is_not_the_current_folder():
+    with pytest.raises(ValueError, match="The folder of a run must not be empty"):
+        RunFolder("")
