@@ -15,7 +15,13 @@ from effdet_keras.cli.arguments import (
     add_reader_options,
     add_unlabelled,
 )
-from effdet_keras.export.registry import FORMATS, OPTIONS, TARGETS
+from effdet_keras.export.registry import (
+    FORMATS,
+    OPTIONS,
+    TARGETS,
+    format_to_write,
+    target_to_write,
+)
 
 SUMMARY = "write a model for another runtime, and check it there"
 DESCRIPTION = (
@@ -145,6 +151,12 @@ def run(
     )
 
     check_outputs([out], models=[model], overwrite=overwrite)
+    # This comes before data is read and the model is opened, which takes long.
+    all_options = {**options, **({"calibration": calibration} if calibration else {})}
+    if target is None:
+        format_to_write(out, format, all_options)
+    else:
+        target_to_write(pathlib.Path(out), target, format, all_options)
     how = {"on_error": on_error, "reader_options": reader_options}
     source = DatasetSource(
         "--evaluate", evaluate, evaluation_split, unlabelled=unlabelled, **how

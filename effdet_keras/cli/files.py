@@ -13,8 +13,10 @@ from typing import TYPE_CHECKING, Any
 
 from effdet_keras._internal.optional_imports import keras
 from effdet_keras._internal.remote_path import path_of
+from effdet_keras._internal.whole_files import check_may_be_folder
 from effdet_keras.data.formats.dataset_files import role_of_split
 from effdet_keras.errors import InvalidValueError
+from effdet_keras.export.runtime import read_report
 from effdet_keras.images import IMAGE_SUFFIXES
 from effdet_keras.network.config import MODEL_NAMES
 from effdet_keras.predictor import Predictor
@@ -161,6 +163,7 @@ def check_outputs(
 
     Raises:
         ValueError: If a path is given for two outputs, or is an input.
+        NotADirectoryError: If an output would be below a file.
         FileExistsError: If an output exists and `overwrite` is False.
     """
     outputs = [pathlib.Path(path) for path in outputs if path is not None]
@@ -169,6 +172,7 @@ def check_outputs(
     read = {os.path.realpath(path): path for path in inputs} if there else {}
     written = set()
     for path in outputs:
+        check_may_be_folder(path.parent)
         place = os.path.realpath(path)
         if place in written:
             raise InvalidValueError(
@@ -181,11 +185,11 @@ def check_outputs(
                 f"'{path}' is one of the input files and would be overwritten. Give "
                 "another path."
             )
-        folders = [read[folder] for folder in read if _is_data_in(path, folder)]
-        if folders:
+        folders = read.keys() & set(map(str, pathlib.Path(place).parents))
+        if folders and path.is_file() and not _is_report(path):
             raise InvalidValueError(
-                f"'{path}' is in the input '{folders[0]}', and is neither a report "
-                "nor detections of an earlier command: an input file might be "
+                f"'{path}' is in the input '{read[min(folders)]}', and is neither a "
+                "report nor detections of an earlier command: an input file might be "
                 "overwritten. Give another path."
             )
     if there and not overwrite:
@@ -198,13 +202,6 @@ def check_outputs(
 def image_files(dataset: DetectionDataset) -> list[str]:
     """Returns the paths of a dataset's images, without those in larger files."""
     return [r.image for r in dataset.records if isinstance(r.image, str)]
-
-
-def _is_data_in(path, folder):
-    """Returns whether a file below a folder of data may be a part of the data."""
-    path = pathlib.Path(os.path.realpath(path))
-    is_inside = pathlib.Path(folder) in path.parents
-    return is_inside and path.is_file() and not _is_report(path)
 
 
 # Keys of the JSON reports of `inspect`, of `eval`, and of `benchmark --targets`.
@@ -231,8 +228,6 @@ def _is_of_model(path, model):
     if path == model:
         return True
     if model in path.parents and path.is_file() and not is_archive(model):
-        from effdet_keras.export.runtime import read_report
-
         files = read_report(model).get("files")  # None: it has no list of its files
         return files is None or path.relative_to(model).as_posix() in files
     places = (model, *model.parents[:3])

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import os
 
+from effdet_keras._internal.whole_files import check_may_be_folder, local_path
 from effdet_keras.cli.arguments import (
     RUNTIMES,
     add_batch_size,
@@ -238,6 +239,9 @@ def run(
         raise InvalidValueError(
             "--shard needs a folder for the detections: add --parts FOLDER."
         )
+    for path, flag in ((out, "--out"), (crops, "--crops")):
+        if path is not None:
+            check_may_be_folder(local_path(path, f"`{flag}`"))
     # Of a folder of images, only the images are read: `predict_files` checks them.
     files = [path for path in inputs if not os.path.isdir(path)]
     outputs = [json, csv, crops]

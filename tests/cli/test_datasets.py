@@ -312,3 +312,8 @@ def test_a_folder_of_a_model_without_a_list_of_its_files_keeps_them_all(tmp_path
     with pytest.raises(ValueError, match="is one of the input files"):
         check_outputs([tmp_path / "labels.json"], models=[tmp_path], overwrite=True)
     check_outputs([tmp_path / "found.json"], models=[tmp_path])
+
+
+def test_an_output_below_a_file_is_refused(cat):
+    with pytest.raises(NotADirectoryError, match="'cat.jpg' is a file"):
+        check_outputs(["cat.jpg/found.json"], overwrite=True)

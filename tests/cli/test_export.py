@@ -150,3 +150,10 @@ def test_the_ap_of_the_export_is_compared_with_the_models(
     name = f"AP/{model.class_names[lost]}"
     assert live[name] > 0.5 and exported[name] == 0
     assert live["AP"] > exported["AP"] and live.keys() == exported.keys()
+
+
+def test_an_unknown_ending_is_told_before_the_model_is_opened(capsys):
+    unfit = ["x.xyz"], ["x.tflite", "--opset", "13"], ["x.onnx", "--target", "coral"]
+    for flags in unfit:
+        assert cli.main(["export", "missing.keras", *flags]) == 1
+        assert "missing.keras" not in capsys.readouterr().err

@@ -11,6 +11,7 @@ from support import programs
 from support.tiny import LITE0, lively_model
 
 import effdet_keras as ek
+from effdet_keras import cli
 from effdet_keras.cli import predict_files as module
 from effdet_keras.cli.predict_files import names_of
 from effdet_keras.weights.archive import write_archive
@@ -364,3 +365,13 @@ def test_the_command_opens_an_archive_in_a_process_of_its_own(archive, tmp_path)
     Image.new("RGB", (40, 30)).save(path)
     said = programs.run_alone("-m", "effdet_keras", "predict", archive, path)
     assert "black.png: " in said
+
+
+@pytest.mark.parametrize("flag", ["--out", "--crops"])
+def test_a_file_as_output_folder_is_told_before_the_model_is_opened(
+    images, tmp_path, capsys, flag
+):
+    (tmp_path / "notes").write_text("mine")
+    words = ["predict", "missing.keras", str(images), flag, str(tmp_path / "notes")]
+    assert cli.main([*words, "--overwrite"]) == 1
+    assert "notes' is a file" in capsys.readouterr().err
