@@ -334,3 +334,25 @@ def test_steps_to_profile_after_the_end_are_told_before_the_training(shapes, tmp
     with pytest.raises(ValueError, match="`profile` must be within the 1 step of"):
         ek.fine_tune(shapes, out=tmp_path / "run", **fields)
     assert not (tmp_path / "run" / "configuration.yaml").exists()
+
+
+def test_a_run_with_a_damaged_log_stays_as_it_is(run):
+    with (run / "log.jsonl").open("a") as log:
+        log.write('{"epoch": 3, "lo')
+    before = {path: path.stat().st_mtime_ns for path in run.rglob("*.*")}
+    with pytest.raises(RuntimeError, match=r"Line 3 of '.*log\.jsonl' is damaged"):
+        ek.fine_tune(out=run, resume=True, epochs=3)
+    after = {path: path.stat().st_mtime_ns for path in run.rglob("*.*")}
+    assert after == before
+
+
+def test_an_earlier_run_is_back_if_the_new_one_fails_at_once(run, shapes, capsys):
+    """Its files, and those of the user, are as they were."""
+    (run / "export").mkdir()
+    (run / "export" / "my_notes.txt").write_text("mine")
+    before = {path: path.read_bytes() for path in run.rglob("*.*")}
+    fields = tiny_run(epochs=1, optimizer="sgd", learning_rate=1e30, batch_size=2)
+    with pytest.raises(FloatingPointError):
+        ek.fine_tune(shapes, out=run, overwrite=True, **fields)
+    assert {path: path.read_bytes() for path in run.rglob("*.*")} == before
+    assert f"the earlier run is again in '{run}'" in capsys.readouterr().out
