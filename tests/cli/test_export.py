@@ -37,7 +37,9 @@ def exported(monkeypatch):
 
 
 @pytest.mark.smoke
-def test_every_option_of_formats_and_targets_has_a_flag(archive, exported):
+def test_every_option_of_formats_and_targets_has_a_flag(archive, exported, monkeypatch):
+    # No target has all the options that are given here.
+    monkeypatch.setattr("effdet_keras.cli.export.target_to_write", lambda *_: None)
     words, expected = [], {}
     for name, (kind, _) in OPTIONS.items():
         owners = [o for o in {**FORMATS, **TARGETS}.values() if name in o.options]
