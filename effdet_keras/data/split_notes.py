@@ -155,14 +155,11 @@ def _unread_folders(root, used, has_labelme):
     for place, folders, _ in walk(root, depth=DEPTH):
         left_out = NO_DATA_FOLDERS.difference(_RESULT_FOLDERS)
         folders[:] = [name for name in folders if name.lower() not in left_out]
-        is_read = place == root or os.path.realpath(place) in read
-        has_images = count_images(place) or (
-            not has_labelme and has_embedded_images(place)
-        )
-        if is_read or not has_images:
+        if place == root or os.path.realpath(place) in read:
             continue
-        found.append(place)
-        folders.clear()
+        if count_images(place) or (not has_labelme and has_embedded_images(place)):
+            found.append(place)
+            folders.clear()
     return found
 
 

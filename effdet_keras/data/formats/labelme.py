@@ -189,7 +189,8 @@ def is_labelme(path: Any) -> bool:
 
 def has_embedded_images(folder: Any) -> bool:
     """Returns whether the json files in a folder have images inside, in `imageData`."""
-    files = filter(is_labelme, _first_files(folder))
+    files = (file for file in _first_files(folder) if is_file(file))  # no broken link
+    files = filter(is_labelme, files)
     matches = (_IMAGE_DATA.search(local_copy(file).read_bytes()) for file in files)
     return any(match is not None and match[1] for match in matches)
 
