@@ -111,7 +111,7 @@ def test_paths_and_folders_are_read(model, images, tmp_path):
         ("augment", ["flip"], r"must be None, True .*\(0.75, 1"),
         ("tiles", ["x", (1, 2, 3)], "must be a whole number"),
         ("batch_size", [0], "must be a whole number"),
-        ("score_threshold", [2], "must be between"),
+        ("score_threshold", [2], "must be a number from 0 to 1"),
     ],
 )
 def test_options_that_cannot_be_are_told(model, images, option, values, message):

@@ -327,7 +327,7 @@ def test_published_networks_are_known_by_their_variables(name):
     assert _matching_config(module, source, None, {"num_classes": 4}) is None
     # The weights of these two are the same.
     source = WeightSource("somewhere", "", TF1, arrays_of("efficientdet-d7"))
-    with pytest.raises(ValueError, match="efficientdet-d6 and of efficientdet-d7"):
+    with pytest.raises(ValueError, match="efficientdet-d6 and efficientdet-d7"):
         _matching_config(module, source, None, {})
     found = _matching_config(module, source, "efficientdet-d7", {})
     assert found.name == "efficientdet-d7"

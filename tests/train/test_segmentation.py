@@ -93,7 +93,7 @@ WRONG = {
     ),
     "half a class": (
         lambda masks: np.where(masks == 2, 0.5, masks),
-        "whole numbers.*0.5 in row 8",
+        "a whole number.*0.5 in row 8",
     ),
     "NaN": (lambda masks: np.where(masks == 2, np.nan, masks), "nan in row 8"),
     "a number that int32 cannot hold": (
