@@ -43,9 +43,8 @@ def test_an_archive_at_an_address_makes_no_folder_of_its_name(
 )
 def test_callbacks_refuse_before_training(make, valid, tmp_path):
     (tmp_path / "file").write_text("mine")
-    callback = make(valid, tmp_path / "file" / "run")
     with pytest.raises(OSError, match="file"):
-        callback.on_train_begin()
+        make(valid, tmp_path / "file" / "run").on_train_begin()
 
 
 def test_an_empty_dataset_is_refused(tmp_path):
