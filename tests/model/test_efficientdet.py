@@ -179,7 +179,11 @@ SGD = keras.optimizers.SGD(0.1)
 @pytest.mark.parametrize(
     "arguments, error, message",
     [
-        ({"optimizer": SGD, "schedule": "cosine"}, ValueError, "A Keras optimizer already sets"),
+        (
+            {"optimizer": SGD, "schedule": "cosine"},
+            ValueError,
+            "A Keras optimizer already sets",
+        ),
         ({"learning_rate": -1.0}, ValueError, "above 0"),
         ({"clip_norm": -1.0}, ValueError, "`clip_norm` must be a number"),
         ({"ema_decay": 1.0}, ValueError, "below 1"),
@@ -387,7 +391,9 @@ def test_weights_of_another_class_count_are_named(tmp_path):
     other.compile(recipe="reference")
     variables = [*other.variables, *other.averages.variables]
     before = values([*variables, *other.optimizer.variables])
-    with pytest.raises(ValueError, match=r"(?s)three.*`num_classes` is 5.*skip_mismatch"):
+    with pytest.raises(
+        ValueError, match=r"(?s)three.*`num_classes` is 5.*skip_mismatch"
+    ):
         other.load_weights(path)
     assert_equal([*variables, *other.optimizer.variables], before)
     other.load_weights(path, skip_mismatch=True)

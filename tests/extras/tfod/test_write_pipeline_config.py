@@ -118,7 +118,7 @@ def test_another_activation_of_the_backbone_is_told(tmp_path):
 def test_an_oblong_input_is_told(tmp_path):
     write_pipeline_config(EfficientDet(SMALL.replace(image_size=(128, 256))), tmp_path)
     text = (tmp_path / "pipeline.config").read_text()
-    assert "# model.ssd.image_resizer.fixed_shape_resizer=128x256: images" in text
+    assert "# model.ssd.image_resizer.fixed_shape_resizer=128x256: the API" in text
 
 
 def test_a_model_of_another_backbone_is_written_and_told(tmp_path):
