@@ -69,7 +69,7 @@ def test_masks_in_place_of_images_are_told(model):
     with pytest.warns(UserWarning, match=r"an image \(bool\), which .* as black"):
         check_pixels(SHARES > 0.5)
     assert fault_of_pixels(np.zeros((8, 8, 3), bool)) is None
-    with pytest.raises(TypeError, match="array of pixels 0-255.*bool"):
+    with pytest.raises(TypeError, match="array of pixels from 0 to 255.*bool"):
         model.detect(SHARES > 0.5, verbose=0)
 
 

@@ -99,7 +99,9 @@ def test_a_copy_that_cannot_be_read_and_no_server(files, server):
     kept = cache_path(address)
     kept.parent.mkdir(parents=True)
     kept.write_bytes(b"text")
-    with pytest.raises(ValueError, match="known kind.*cache folder.*not be.*404"):
+    with pytest.raises(
+        ValueError, match="known kind.*cache folder.*No file could be.*404"
+    ):
         tiny_model(backbone=LITE0).load_pretrained(address, verbose=0)
 
 

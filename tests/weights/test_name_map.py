@@ -86,7 +86,7 @@ def test_every_array_of_a_file_of_other_names(trained, tmp_path, name):
         write = write_h5 if name == "a.h5" else write_checkpoint
         write(path, {renamed(name): array for name, array in arrays.items()})
     model = fresh()
-    with pytest.raises(ValueError, match="holds .*another network"):
+    with pytest.raises(ValueError, match="contains .*another network"):
         model.load_pretrained(path, verbose=0)
     report = model.load_pretrained(path, name_map=MAP, verbose=0)
     assert_equal(values(model), arrays)

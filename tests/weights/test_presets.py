@@ -78,7 +78,11 @@ def test_the_classes_of_coco_are_those_of_the_reference(golden_path):
     [
         ("efficient-d0", "coco", "Did you mean 'efficientdet-d0'"),
         ("efficientdet-d0", "Coco", "Did you mean 'coco'.*weights='Coco'"),
-        ("efficientdet-d7", "coco-640", "weights='coco-640'. It has: coco,"),
+        (
+            "efficientdet-d7",
+            "coco-640",
+            "weights='coco-640'. Available for this model: coco,",
+        ),
         ("efficientdet-d0", None, "weights=None"),
     ],
 )
