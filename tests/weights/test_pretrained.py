@@ -315,7 +315,7 @@ def test_a_word_is_a_key_or_a_file(tmp_path, monkeypatch):
         with pytest.raises(ValueError, match=match):
             read_weights(typo, None)
     (tmp_path / "imagnet").mkdir()
-    with pytest.raises(ValueError, match="The folder 'imagnet' holds no weights"):
+    with pytest.raises(ValueError, match="The folder 'imagnet' contains no weights"):
         read_weights("imagnet", None)
     (tmp_path / "model.index").write_text("")
     with pytest.raises(ValueError, match="'model' is damaged or incomplete"):
