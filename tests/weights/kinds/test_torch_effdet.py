@@ -304,7 +304,7 @@ def test_of_two_networks_none_is_guessed(tmp_path):
     path = save({"state_dict": small_state()}, tmp_path / "x.pth.tar")
     for averages in (True, False):  # of one network, that one
         assert stem(read_torch_state_dict(path, averages)) == LIVE
-    with pytest.raises(ValueError, match="holds a Tensor, not a state dict"):
+    with pytest.raises(ValueError, match="contains a Tensor, not a state dict"):
         read_torch_state_dict(save(np.zeros(3, "float32"), tmp_path / "x.pth"))
 
 
