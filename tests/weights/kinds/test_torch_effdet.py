@@ -299,7 +299,9 @@ def test_averages_are_taken_where_there_are_any(tmp_path, live, ema):
 
 def test_of_two_networks_none_is_guessed(tmp_path):
     content = {"student": small_state(), "teacher": small_state()}
-    with pytest.raises(ValueError, match=r"contains 2 networks: \['student.', 'teacher"):
+    with pytest.raises(
+        ValueError, match=r"contains 2 networks: \['student.', 'teacher"
+    ):
         read_torch_state_dict(save(content, tmp_path / "x.pth"))
     path = save({"state_dict": small_state()}, tmp_path / "x.pth.tar")
     for averages in (True, False):  # of one network, that one
