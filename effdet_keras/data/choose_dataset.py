@@ -112,8 +112,9 @@ def choose(found: list[Source], inner: list[Source], path: Any) -> Source:
             images.
     """
     contents, unread = _read_all(found)
-    others = [] if any(c.num_boxes for c in contents) else _read_inner(inner)
-    others = [c for c in others if c.num_boxes]
+    has_boxes = any(content.num_boxes for content in contents)
+    inner_contents = [] if has_boxes else _read_inner(inner)
+    others = [content for content in inner_contents if content.num_boxes]
     if others and not any(_is_same(c, other) for c in contents for other in others):
         error = InvalidValueError("none of its boxes could be read")
         unread += [(c.source, error) for c in contents if not c.is_sound]
@@ -121,7 +122,7 @@ def choose(found: list[Source], inner: list[Source], path: Any) -> Source:
     elif contents:
         contents += _divided_in(contents, inner) or _fuller_in(contents, inner)
     else:
-        contents = _read_inner(inner)
+        contents = inner_contents
     without_package = [s for s, error in unread if isinstance(error, ImportError)]
     if without_package and not any(content.num_boxes for content in contents):
         return without_package[0]  # its reader says which package to install

@@ -476,7 +476,10 @@ def _check_arrays(model, images, truth, trains):
 
 def _check_array_of_images(model, images):
     """Raises ValueError for an array without images, or of images of another size."""
-    require(len(images) > 0, "The array `x` has no images", **{"x.shape": images.shape})
+    if not len(images):
+        raise InvalidValueError(
+            f"The array `x` has no images. Received: x.shape={images.shape}"
+        )
     _check_images(model, images.shape)
 
 

@@ -124,8 +124,13 @@ def test_after_a_checkpoint_of_the_new_run_the_earlier_one_stays_aside(
     assert aside == {x: y for x, y in earlier.items() if x != "notes.txt"}
     folder.finish(epoch=1)
     assert contents(folder).keys() == {
-        *("configuration.yaml", "finished.json", "log.txt", "notes.txt"),
-        *("archive/last.keras", "archive/notes.txt", "export/my_notes.txt"),
+        "configuration.yaml",
+        "finished.json",
+        "log.txt",
+        "notes.txt",
+        "archive/last.keras",
+        "archive/notes.txt",
+        "export/my_notes.txt",
     }
 
 

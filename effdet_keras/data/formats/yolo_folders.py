@@ -294,13 +294,12 @@ def _split_names(names):
 
 def _split_layout(path):
     """Returns the layout of one folder per split with images and labels, or None."""
-    folders = list(split_folders(path).values())
-    names = _split_names([folder.name for folder in folders])
+    splits = split_folders(path)
+    folders = list(splits.values())
     # Darknet's tutorials put the images to train on into `obj`.
     training = path / "obj"
-    if folders and not _has_role(names.values(), "train") and training.is_dir():
+    if folders and not _has_role(splits, "train") and training.is_dir():
         folders.append(training)
-        names[training.name] = reading.ONE_SPLIT
     layouts = {
         folder: _parts_layout(folder)
         or _flat_layout(folder)
@@ -313,8 +312,9 @@ def _split_layout(path):
     layouts = {folder: layout for folder, layout in layouts.items() if layout}
     if not layouts:
         return None
-    if training not in layouts:
-        names = _split_names([folder.name for folder in layouts])
+    names = _split_names([folder.name for folder in layouts])
+    if training in layouts:
+        names[training.name] = reading.ONE_SPLIT
     splits = {
         names[folder.name]: [p for places in layout.splits.values() for p in places]
         for folder, layout in layouts.items()
