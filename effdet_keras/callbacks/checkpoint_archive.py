@@ -27,6 +27,7 @@ from effdet_keras._internal.whole_files import (
 )
 from effdet_keras.callbacks.tensorboard import require_writable
 from effdet_keras.errors import check_choice, hint
+from effdet_keras.evaluate.coco import METRIC_NAMES
 from effdet_keras.train.optimizers import steps_done
 from effdet_keras.train.resume import steps_done_in_epoch
 from effdet_keras.weights.archive import copy_archive, read_archive_info, write_archive
@@ -243,12 +244,15 @@ class CheckpointArchive(keras.callbacks.Callback):
             print(f"Best {self.monitor}: {self.best:.4f}{before}. Written to {best}")
 
     def _print_if_not_monitored(self, epoch, logs):
-        """Prints after the first epoch if its logs do not have `monitor`.
+        """Prints after the first evaluation if the logs do not have `monitor` then.
 
-        It is no warning, because an evaluation may only come after a later epoch.
+        Many epochs have no evaluation. It is no warning, because a callback of the
+        user's may add the number later.
         """
-        is_first = not self._names_seen and is_first_process()
-        if is_first and logs and self.monitor not in (None, *logs) and self.verbose:
+        has_metrics = not set(logs).isdisjoint(METRIC_NAMES)
+        is_first = has_metrics and self._names_seen.isdisjoint(METRIC_NAMES)
+        is_missing = is_first and self.monitor not in (None, *logs)
+        if is_missing and is_first_process() and self.verbose:
             print(
                 f"No '{BEST_FILE}' yet: `monitor={self.monitor!r}` is not in the logs "
                 f"of epoch {epoch + 1}, which have {sorted(logs)}."

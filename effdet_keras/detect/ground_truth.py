@@ -15,7 +15,7 @@ from effdet_keras.detect.detect import letterboxed, prefetch_map
 from effdet_keras.errors import InvalidTypeError, InvalidValueError, require
 from effdet_keras.labels import BACKGROUND, category_ids_or_default
 from effdet_keras.letterbox import boxes_in_input, mask_in_input, scaled_size
-from effdet_keras.train.inputs import check_truth, explain_batch
+from effdet_keras.train.inputs import check_truth, explain_batch, is_endless
 
 
 @dataclasses.dataclass(frozen=True)
@@ -137,9 +137,8 @@ class BatchesToEvaluate:
             parts = [slice(start, start + batch_size) for start in parts]
             data = [(images[x], {n: v[x] for n, v in truth.items()}) for x in parts]
         is_iterable = hasattr(data, "__iter__") and iter(data) is not data
-        is_endless = hasattr(data, "cardinality") and int(data.cardinality()) == -1
         is_right = isinstance(data, keras.utils.PyDataset) or is_iterable
-        is_right = is_right and not is_endless
+        is_right = is_right and not is_endless(data)
         require(is_right, _WHAT_IT_TAKES, InvalidTypeError, type=type(data).__name__)
         self._data = data
         self._images, self._annotations = [], []

@@ -24,6 +24,7 @@ from effdet_keras.data.dataset import (
     what_to_expect,
 )
 from effdet_keras.data.pipeline.image_reader import ImageReader, find_image_readers
+from effdet_keras.data.pipeline.numpy_batches import ENDLESS
 from effdet_keras.errors import (
     InvalidTypeError,
     InvalidValueError,
@@ -168,7 +169,9 @@ def check_images_of_predict(model: Any, x: Any) -> None:
         require(len(x) > 0, "The dataset is empty", length=len(x))
 
 
-_ENDLESS = -1  # the cardinality of a `tf.data.Dataset` that repeats without end
+def is_endless(data: Any) -> bool:
+    """Returns whether data is a `tf.data.Dataset` or the like that repeats for ever."""
+    return hasattr(data, "cardinality") and int(data.cardinality()) == ENDLESS
 
 
 def require_end(data: Any, argument: str, steps: int | None) -> None:
@@ -176,13 +179,11 @@ def require_end(data: Any, argument: str, steps: int | None) -> None:
 
     `argument` is the name of `steps`. Keras would draw batches for ever.
     """
-    if steps is None and hasattr(data, "cardinality"):
-        require(
-            int(data.cardinality()) != _ENDLESS,
-            f"The dataset repeats without end: pass `{argument}`, or leave out "
-            "`repeat()`",
-            **{argument: steps},
-        )
+    require(
+        steps is not None or not is_endless(data),
+        f"The dataset repeats without end: pass `{argument}`, or leave out `repeat()`",
+        **{argument: steps},
+    )
 
 
 # Arguments of `fit`, `evaluate` and `predict` that are numbers. None is Keras' default.

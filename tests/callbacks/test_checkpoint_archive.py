@@ -99,6 +99,17 @@ def test_a_wrong_monitor_is_told_after_the_first_epoch(stand_in, tmp_path, capsy
     assert "mAP" not in capsys.readouterr().out
 
 
+def test_nothing_is_said_of_the_monitor_before_the_first_evaluation(
+    stand_in, tmp_path, capsys
+):
+    """The README's demo evaluates after its last epochs alone."""
+    callback = start(stand_in, tmp_path)
+    callback.on_epoch_end(0, {"loss": 1.0})
+    assert capsys.readouterr().out == ""
+    callback.on_epoch_end(1, {"loss": 1.0, "AP": 0.3})
+    assert "is not in the logs" not in capsys.readouterr().out
+
+
 def test_a_resumed_training_goes_on_from_the_best_in_the_folder(stand_in, tmp_path):
     start(stand_in, tmp_path).on_epoch_end(0, {"AP": 0.6})
     resumed = start(stand_in, tmp_path, steps_done=100)

@@ -30,7 +30,7 @@ from effdet_keras.labels import BACKGROUND
 
 _BATCHES_AHEAD = 2  # one in use and one ready; more would only fill memory
 _MOST_THREADS = 16  # more threads would wait for the GIL
-_ENDLESS = -1  # equal to `tf.data.INFINITE_CARDINALITY`
+ENDLESS = -1  # equal to `tf.data.INFINITE_CARDINALITY`
 AUGMENT, PARTNERS = 1, 2  # streams of random numbers beside those of the transforms
 
 
@@ -160,9 +160,7 @@ class NumPyBatches(keras.utils.PyDataset):
 
     def cardinality(self) -> int:
         """Returns the number of batches in one iteration, or -1 if it is endless."""
-        return (
-            _ENDLESS if self._passes is None else self._passes * self.batches_per_pass
-        )
+        return ENDLESS if self._passes is None else self._passes * self.batches_per_pass
 
     def __len__(self) -> int:
         if self._passes is None:
