@@ -8,7 +8,7 @@ import functools
 import json
 import os
 import pathlib
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from effdet_keras._internal.optional_imports import keras
@@ -199,9 +199,19 @@ def check_outputs(
         )
 
 
-def image_files(dataset: DetectionDataset) -> list[str]:
-    """Returns the paths of a dataset's images, without those in larger files."""
-    return [r.image for r in dataset.records if isinstance(r.image, str)]
+def image_files(dataset: DetectionDataset) -> Iterator[str]:
+    """Yields the paths of a dataset's images, and of all images in their folders.
+
+    The folders may have images of other splits, which no output may replace either.
+    """
+    folders = set()
+    for image in (r.image for r in dataset.records if isinstance(r.image, str)):
+        yield image
+        folders.add(os.path.dirname(image))
+    for folder in folders:
+        for path in pathlib.Path(folder).iterdir():
+            if path.suffix.lower() in IMAGE_SUFFIXES:
+                yield str(path)
 
 
 # Keys of the JSON reports of `inspect`, of `eval`, and of `benchmark --targets`.

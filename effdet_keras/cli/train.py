@@ -423,7 +423,9 @@ def run(
             result = fine_tune(given.pop("data", None), **options, **given)
         except KeyboardInterrupt:
             # The network may be down, so an address is not asked for its files.
-            if RunFolder(out, fetches=False).archive.is_dir():
+            run = RunFolder(out, fetches=False)
+            # A complete run is there if the new one ended before its first checkpoint.
+            if run.archive.is_dir() and not run.finished.is_file():
                 folder = shlex.quote(out)
                 print(f"\nTo resume: effdet-keras train --resume --out {folder}")
             raise

@@ -433,6 +433,13 @@ def format_of_file(path: str | os.PathLike[str]) -> ExportFormat:
         f"{_endings()}"
     )
     require(is_ours, rule, path=str(path))
+    rule = (
+        "The folder has no model: no checkpoint (a '.keras' file in it or in its "
+        "'archive') and no export ('saved_model.pb'). Give the folder of a run that "
+        "has saved a checkpoint, of a `CheckpointArchive`, or of an export"
+    )
+    has_model = not is_folder or (path / "saved_model.pb").is_file()
+    require(has_model, rule, path=str(path))
     return found
 
 

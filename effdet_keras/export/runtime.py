@@ -18,6 +18,7 @@ from effdet_keras._internal.checksum import (
     verify_checksum,
     write_checksum,
 )
+from effdet_keras._internal.json_files import read_json_object
 from effdet_keras._internal.optional_imports import OptionalModule
 from effdet_keras._internal.whole_files import local_path
 from effdet_keras._version import __version__
@@ -27,7 +28,7 @@ from effdet_keras.detect.postprocess import (
     empty_detections,
     postprocess_outputs,
 )
-from effdet_keras.errors import InvalidValueError, first_line, require
+from effdet_keras.errors import InvalidValueError, require
 from effdet_keras.evaluate.thresholds import ScoreSettings
 from effdet_keras.export.registry import FORMATS, format_of_file
 from effdet_keras.images import SPARSE, check_pixels
@@ -135,17 +136,8 @@ def read_report(folder: pathlib.Path) -> dict[str, Any]:
     path = folder / REPORT_NAME
     if not path.is_file():
         return {}
-    try:
-        content = json.loads(path.read_text(encoding="utf-8"))
-        fault = None if isinstance(content, dict) else "it is not a JSON object"
-    except (ValueError, RecursionError) as error:
-        fault = first_line(error)
-    if fault is not None:
-        raise InvalidValueError(
-            f"'{path}' is not the report of an export, or is damaged: {fault}. Export "
-            "the model again, to another path."
-        )
-    return content
+    cure = "Export the model again, to another path."
+    return read_json_object(path, "an export", cure, error=InvalidValueError)
 
 
 def _made_for(target, path):

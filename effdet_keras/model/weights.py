@@ -14,7 +14,7 @@ from effdet_keras.data.dataset import DetectionDataset, checked_class_names
 from effdet_keras.detect.postprocess import Postprocess
 from effdet_keras.errors import InvalidValueError, check_argument, require
 from effdet_keras.network.build import check_precision
-from effdet_keras.network.config import EfficientDetConfig
+from effdet_keras.network.config import MODEL_NAMES, EfficientDetConfig
 
 if TYPE_CHECKING:
     from effdet_keras.weights.assign import LoadReport
@@ -97,10 +97,11 @@ class ModelWeights:
         weights = None if weights == "none" else weights
         # Errors that do not depend on the weights are raised before a download.
         rule = (
-            "`from_preset` takes the name of a model. Load a `.keras` file with "
-            "`EfficientDet.from_archive(path)`"
+            "`from_preset` takes the name of a model. Load a `.keras` file, or the "
+            "best checkpoint in a folder, with `EfficientDet.from_archive(path)`"
         )
-        require(not str(name).endswith(".keras"), rule, name=name)
+        is_path = str(name).endswith(".keras") or os.path.exists(str(name))
+        require(name in MODEL_NAMES or not is_path, rule, name=name)
         EfficientDetConfig.from_name(name)
         check_precision(dtype)
         _check_auto(name, dataset, anchors, config_overrides.get("image_size"))

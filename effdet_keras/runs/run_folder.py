@@ -23,6 +23,7 @@ import keras
 import numpy as np
 
 from effdet_keras._internal.folder_lock import FolderLock, open_folder
+from effdet_keras._internal.json_files import read_json_object
 from effdet_keras._internal.optional_imports import matplotlib_figure
 from effdet_keras._internal.processes import current_processes, is_first_process
 from effdet_keras._internal.whole_files import (
@@ -288,14 +289,17 @@ class RunFolder:
         Raises `InvalidStateError` if the file is damaged.
         """
         path = self.path / "data.json"
+        cure = (
+            "Put a whole copy in its place, or remove it: then the images are not "
+            "compared with those at the start of the run."
+        )
+        splits = read_json_object(path, "a run", cure, ("splits",))["splits"]
         try:
-            splits = json.loads(path.read_text(encoding="utf-8"))["splits"]
             return {name: dict(split) for name, split in splits.items()}
-        except (ValueError, TypeError, KeyError, AttributeError) as error:
+        except (ValueError, TypeError, AttributeError) as error:
             raise InvalidStateError(
                 f"'{path}' was not written by a run, or is damaged: "
-                f"{first_line(error)}. Put a whole copy in its place, or remove it: "
-                "then the images are not compared with those at the start of the run."
+                f"{first_line(error)}. {cure}"
             ) from error
 
 
@@ -335,18 +339,8 @@ def read_written(path: pathlib.Path, names: Iterable[str], what: str) -> dict[st
 
     Raises `InvalidStateError` if the file is damaged, or lacks one of `names`.
     """
-    try:
-        written = json.loads(path.read_text(encoding="utf-8"))
-        lacking = [name for name in names if name not in dict(written)]
-        fault = f"it has no {lacking[0]!r}" if lacking else None
-    except (ValueError, TypeError) as error:
-        fault = first_line(error)
-    if fault is not None:
-        raise InvalidStateError(
-            f"'{path}' was not written by a {what}, or is damaged: {fault}. Move the "
-            "file away, or give another folder."
-        )
-    return written
+    cure = "Move the file away, or give another folder."
+    return read_json_object(path, f"a {what}", cure, names)
 
 
 def check_empty_to_begin(folder: pathlib.Path, what: str) -> None:

@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 
 import numpy as np
 import pytest
@@ -255,13 +256,16 @@ def test_data_named_by_its_folder_is_never_an_output(tmp_path, capsys, name):
 def test_images_of_an_annotation_file_are_never_outputs(tmp_path, capsys):
     write_shapes(tmp_path, num_train=1, num_valid=1, image_size=64)
     image = tmp_path / "valid" / "00001.jpg"
+    of_another_split = image.with_name("00002.jpg")
+    shutil.copy(image, of_another_split)
     there = image.read_bytes()
     augmented = ("--augment", "blur", "--out")
     for flags in (["--json"], ["--html"], augmented):
-        inspect = ["inspect", tmp_path / "valid.json", *flags, image, "--overwrite"]
-        assert cli.main([*map(str, inspect)]) == 1
-        assert "is one of the input files" in capsys.readouterr().err
-    assert image.read_bytes() == there
+        for path in (image, of_another_split):
+            inspect = ["inspect", tmp_path / "valid.json", *flags, path, "--overwrite"]
+            assert cli.main([*map(str, inspect)]) == 1
+            assert "is one of the input files" in capsys.readouterr().err
+            assert path.read_bytes() == there
 
 
 def test_reports_in_the_folder_of_the_data_may_be_replaced(tmp_path, command):

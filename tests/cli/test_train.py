@@ -244,6 +244,10 @@ def test_ctrl_c_says_how_to_go_on(data, tmp_path, capsys, monkeypatch):
     said = capsys.readouterr()
     assert f"To resume: effdet-keras train --resume --out {out}" in said.out
     assert said.err == "effdet-keras: interrupted\n"
+    (out / "archive").rmdir()
+    (out / "finished.json").write_text("{}")  # the earlier run is there again
+    assert cli.main(["train", data, "--out", str(out)]) == 130
+    assert "To resume" not in capsys.readouterr().out
 
 
 def test_ctrl_c_while_the_network_is_away(memory, capsys, monkeypatch):

@@ -262,11 +262,17 @@ def test_another_backend_is_refused(model, tmp_path, monkeypatch):
         model.export(tmp_path / "pets")
 
 
+def test_a_folder_without_a_model_is_named(tmp_path):
+    (tmp_path / "notes.txt").touch()
+    with pytest.raises(ValueError, match="The folder has no model: no checkpoint"):
+        in_runtime.Predictor.load(tmp_path)
+
+
 @pytest.mark.parametrize("text", ["{", "[]", "[" * 100_000])
 def test_a_damaged_report_of_an_older_export_is_named(model, tmp_path, text):
     (tmp_path / "saved_model").mkdir()
     (tmp_path / "saved_model" / "export_report.json").write_text(text)
-    match = r"export_report\.json' is not the report of an export, or is damaged"
+    match = r"export_report\.json' was not written by an export, or is damaged"
     with pytest.raises(ValueError, match=match):
         model.export(tmp_path / "saved_model", "saved_model", verbose=0)
     with pytest.raises(ValueError, match=match):

@@ -48,6 +48,7 @@ def test_the_end_of_a_path_says_the_format():
 
 
 def test_a_file_without_an_ending_is_no_saved_model(tmp_path):
+    (tmp_path / "saved_model.pb").touch()
     assert format_of_file(tmp_path).name == "saved_model"
     (tmp_path / "pets").write_text("cat")
     with pytest.raises(ValueError, match=r"a folder, or a file that ends.*pets"):

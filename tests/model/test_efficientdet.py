@@ -226,6 +226,16 @@ def test_eager_steps_do_not_warn_of_an_xla_that_nobody_asked_for(monkeypatch, re
     assert not [w for w in recwarn if "jit_compile" in str(w.message)]
 
 
+@pytest.mark.parametrize("name", ["pets.keras", "run", "../run"])
+def test_a_path_is_no_name_of_a_preset(tmp_path, monkeypatch, name):
+    (tmp_path / "run" / "efficientdet-lite0").mkdir(parents=True)
+    monkeypatch.chdir(tmp_path / "run")
+    (tmp_path / "run" / "run").mkdir()
+    with pytest.raises(ValueError, match=r"takes the name of a model.*from_archive"):
+        EfficientDet.from_preset(name)
+    EfficientDet.from_preset("efficientdet-lite0", image_size=64)  # a folder's name too
+
+
 @pytest.mark.parametrize("name", ["model.h5", "model.hdf5", "model.weights.h5"])
 def test_a_kind_of_file_that_loses_the_training_is_refused(tmp_path, name):
     with pytest.raises(ValueError, match=r"'model.keras'.*`save_weights\("):

@@ -9,6 +9,7 @@ import tempfile
 
 import yaml
 
+from effdet_keras._internal.json_files import read_json_object
 from effdet_keras._internal.remote_path import path_of
 from effdet_keras._internal.whole_files import is_remote, local_path
 from effdet_keras.errors import InvalidStateError, require
@@ -230,7 +231,7 @@ def share_model(model, address, **options):
 
 def _data(run):
     """Returns the splits of a run's data; the last part of its path is the name."""
-    described = _read(run / "data.json")
+    described = _read(run / "data.json", "splits")
     if described is None or not (run / CONFIGURATION_FILE).is_file():
         return None
     configuration = RunConfiguration.read(run / CONFIGURATION_FILE)
@@ -248,5 +249,7 @@ def _numbers(run, checkpoint):
     return info.get("metrics")
 
 
-def _read(path):
-    return json.loads(path.read_text(encoding="utf-8")) if path.is_file() else None
+def _read(path, *names):
+    """Returns the content of a run's JSON file; None if there is none."""
+    cure = "Put a whole copy in its place, or move it away: the card does without it."
+    return read_json_object(path, "a run", cure, names) if path.is_file() else None

@@ -173,6 +173,19 @@ def test_the_command_shares_a_run(hub, tmp_path):
     assert "somebody" not in card
 
 
+@needs_library
+@pytest.mark.parametrize("name", ["data", "numbers"])
+def test_a_damaged_file_of_a_run_is_named(hub, tmp_path, capsys, name):
+    folder = RunFolder(tmp_path / "run")
+    folder.begin(RunConfiguration(data="pets"))
+    (folder.path / f"{name}.json").write_text('{"splits": {')
+    write_archive(tiny_model(), folder.archive / "best.keras", {"epoch": 2})
+    assert main(["share", str(folder.path), "hf://me/pets"]) == 1
+    said = capsys.readouterr().err
+    assert f"{name}.json' was not written by a run, or is damaged" in said
+    assert "me/pets" not in hub.repositories
+
+
 def test_a_card_with_words_is_kept():
     front = "---\nlicense: mit\n---\n"
     assert is_ours_to_write("") and is_ours_to_write(front)
