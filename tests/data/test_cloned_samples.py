@@ -306,3 +306,11 @@ def test_json_files_of_labelme_that_were_read_are_not_told(tmp_path, capsys):
     put(tmp_path, "annotations/a.json", text=json.dumps(content))
     assert list(load_splits(tmp_path)) == ["train"]
     assert "also holds" not in capsys.readouterr().out
+
+
+def test_too_few_names_say_up_to_which_number_they_are_needed(tmp_path):
+    yolo(tmp_path, names=("a", "b", "c"), classes="dog\ncat\n")
+    for name, number in (("b", 13), ("c", 53)):
+        put(tmp_path, f"labels/{name}.txt", text=ROW.replace("0", str(number), 1))
+    with pytest.raises(ValueError, match="13: .*only 2 names.*Add names for 0 to 53"):
+        load_splits(tmp_path)

@@ -5,8 +5,10 @@ Roboflow calls the format "Keras TXT".
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
+import reprlib
 from collections.abc import Callable
 from typing import Any
 
@@ -21,15 +23,21 @@ from effdet_keras.data.formats.annotation_files import (
     read_path,
     readers_by_split,
 )
-from effdet_keras.data.formats.dataset_files import split_word_in
+from effdet_keras.data.formats.dataset_files import (
+    split_word_in,
+    visible_files,
+    visible_folders,
+)
 from effdet_keras.data.formats.image_paths import ImageLocator
-from effdet_keras.data.formats.label_map import ClassNames
+from effdet_keras.data.formats.label_map import ClassNames, requested_classes
 from effdet_keras.data.problems import Problems
+from effdet_keras.errors import InvalidValueError
 
 _NAME, _CLASSES = "_annotations.txt", "_classes.txt"
 _CLASS_FILES = (_CLASSES, "classes.txt", "model_data/classes.txt")
 # Has commas, so it is not the name of an image.
 _BOX = re.compile(r"[^\s,]+(?:,[^\s,]*)+")
+_LABEL = re.compile(r"[^\s,]+(?:,[^\s,]+){3},(\d+)(?=\s|$)")  # the class of a box
 
 # Matches part of a line in a file of another name: the end of an image name, and a box.
 _ROW = re.compile(rb"\.\w{2,5}\s+\d[\d.]*(?:,\d[\d.]*){4}\s")
@@ -49,7 +57,9 @@ def from_keras_txt(
     count from 0 in the order of `_classes.txt`, which has one name per line. Roboflow's
     exports for YOLOv4 have the same format. So do the lists of Keras' YOLOv3 and its
     ports, such as `train.txt` or `2007_train.txt`, with `classes.txt` beside them or in
-    `model_data`.
+    `model_data`. Without such a file, another one there that has "class" in its name and
+    just as many names is used, with a note; without that, the classes are called by their
+    numbers, with a warning.
 
     Args:
         path: the file, or a folder that contains it, or a folder with a folder for each
@@ -63,7 +73,7 @@ def from_keras_txt(
         counts from 1 in the order of the lines; `source_id` is the name of the image.
 
     Raises:
-        FileNotFoundError: If a file or images are missing.
+        FileNotFoundError: If images are missing.
         ValueError: Depending on `on_error`, if a box is not four finite numbers and a
             class in the list.
 
@@ -103,7 +113,7 @@ def _is_known(file):
 def _read_file(path, *, image_dir=None, class_names=None, on_error="auto"):
     """Returns the dataset of a file."""
     problems = Problems(f"`from_keras_txt` of {str(path)!r}", on_error)
-    names = _class_list(path)
+    names = _class_list(path, class_names, problems)
     locator = ImageLocator(path, image_dir)
     lines = enumerate(read_text(path).splitlines(), 1)
     found = [
@@ -115,18 +125,57 @@ def _read_file(path, *, image_dir=None, class_names=None, on_error="auto"):
     return reading.make_dataset(found, classes, problems, source=path)
 
 
-def _class_list(path):
-    """Returns the class names in a file beside the annotations or one folder above."""
+def _class_list(path, class_names, problems):
+    """Returns the class names in a file beside the annotations or one folder above.
+
+    Without a file of a known name, they are the requested ones. Without these, the file
+    is one beside the annotations or in `model_data` that has "class" in its name, and
+    as many names as there are classes.
+    """
     folders = path.parent, path.parent.parent
     places = [folder / name for folder in folders for name in _CLASS_FILES]
     file = next(filter(is_file, places), None)
-    if file is None:
-        raise FileNotFoundError(
-            f"`from_keras_txt` expects the names of the classes, one in each line, in "
-            f"{str(places[0])!r}, which is missing"
+    if file is not None:
+        return _lines_of(file)
+    if class_names is not None:
+        return list(requested_classes(class_names)[0])
+    count = _count_classes(path)
+    near = [f for f in visible_folders(path.parent) if f.name.startswith("mode")]
+    texts = (f for p in (path.parent, *near) for f in visible_files(p, ".txt"))
+    files = [file for file in texts if "class" in file.stem]
+    lists = {}
+    for file in files:
+        with contextlib.suppress(InvalidValueError):  # text in another encoding
+            if len(names := _lines_of(file)) == count:
+                lists[tuple(names)] = file
+    if len(lists) == 1:
+        ((names, file),) = lists.items()
+        detail = (
+            f"the names of the classes are those of {str(file)!r}: "
+            f"{reprlib.repr(list(names))}. If these are the wrong ones, write the right "
+            f"names into {str(places[0])!r}, one in each line"
         )
+        problems.add("lists of class names", str(path), detail)
+        return list(names)
+    cure = f"Pass `class_names`, or write {str(places[0])!r} with a name in each line"
+    detail = (
+        f"no file with the names of the classes was found ({_CLASSES}, ...): the "
+        f"classes are called by their numbers, from '0' to '{count - 1}'. {cure}"
+    )
+    problems.add("classes without names", str(path), detail)
+    return [str(number) for number in range(count)]
+
+
+def _lines_of(file):
     # Blank lines between names are kept: without them, the classes would be shifted.
     return [line.strip() for line in read_text(file).rstrip().splitlines()]
+
+
+def _count_classes(path):
+    """Returns the number of classes in a file and in those of its other splits."""
+    files = [path, *filter(_is_known, visible_files(path.parent, ".txt"))]
+    numbers = [int(n) for f in set(files) for n in _LABEL.findall(read_text(f))]
+    return 1 + max((n for n in numbers if n < reading.MAX_CLASSES), default=-1)
 
 
 def _found(number, line, names, locator, problems):

@@ -155,7 +155,8 @@ def from_yolo(
         if table is not None
     ]
     classes = reading.named_classes(names, class_names)
-    why_unknown = functools.partial(_why_unknown, names, layout, folders)
+    highest = max((label for label in used if not isinstance(label, str)), default=0)
+    why_unknown = functools.partial(_why_unknown, names, layout, folders, highest)
     return reading.make_dataset(
         found, classes, problems, source=source, why_unknown=why_unknown
     )
@@ -213,7 +214,7 @@ def _longer_names(names, class_names, used, source, problems):
     return asked
 
 
-def _why_unknown(names, layout, folders, label):
+def _why_unknown(names, layout, folders, highest, label):
     """Returns why a number is no known class; None for a name that was not requested.
 
     A file with fewer names than there are numbers is the most frequent mistake in an
@@ -228,9 +229,10 @@ def _why_unknown(names, layout, folders, label):
     if layout.names_file is not None:
         is_yaml = layout.names_file == layout.yaml
         file = repr(layout.yaml.name if is_yaml else str(layout.names_file))
+    others = "the other names" if highest == label else f"names for 0 to {highest:g}"
     text = (
-        f"the class number {label:g}: {file} has only {shown}. Add the other names "
-        "there, or pass `class_names` with all names, these first"
+        f"the class number {label:g}: {file} has only {shown}. Add {others} there, or "
+        "pass `class_names` with all names, these first"
     )
     longer = longer_list(folders, layout, label)
     if longer is not None:

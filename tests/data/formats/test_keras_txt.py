@@ -50,10 +50,32 @@ def test_bad_boxes_are_named(tmp_path, bad, kind):
         from_keras_txt(tmp_path)
 
 
-def test_names_of_the_classes_are_needed(tmp_path):
+def test_classes_without_names_are_called_by_their_numbers(tmp_path):
     write(tmp_path, "a.png 5,2,25,12,1\n", classes=None)
-    with pytest.raises(FileNotFoundError, match=r"_classes\.txt', which is missing"):
-        from_keras_txt(tmp_path)
+    with pytest.warns(UserWarning, match=r"called by their numbers, from '0' to '1'"):
+        assert from_keras_txt(tmp_path).class_names == ("0", "1")
+    named = from_keras_txt(tmp_path, class_names=("dog", "cat"))
+    assert named.class_names == ("dog", "cat") and named.records[0].labels == [1]
+
+
+def test_another_list_with_just_as_many_names_is_used(tmp_path):
+    """Ports of YOLOv3 for Keras have lists of other datasets in `model_data`."""
+    for name in ("a.png", "b.png"):
+        save_image(tmp_path / name)
+    (tmp_path / "2007_train.txt").write_text("a.png 5,2,25,12,0\n")
+    (tmp_path / "2007_val.txt").write_text("b.png 5,2,25,12,1\n")
+    lists = {"my": "dog\ncat\n", "voc": "a\nb\nc\n", "coco": "\xe9\n"}
+    (tmp_path / "model_data").mkdir()
+    for name, text in lists.items():
+        file = tmp_path / f"model_data/{name}_classes.txt"
+        file.write_bytes(text.encode("latin-1"))
+    with pytest.warns(UserWarning, match=r"those of '.*my_classes\.txt': \['dog"):
+        splits = data.load_splits(tmp_path)
+    assert splits["train"].class_names == splits["val"].class_names == ("dog", "cat")
+    (tmp_path / "model_data/other_classes.txt").write_text("pen\nball\n")
+    with pytest.warns(UserWarning, match="called by their numbers"):
+        splits = data.load_splits(tmp_path)
+    assert splits["train"].class_names == splits["val"].class_names == ("0", "1")
 
 
 @pytest.mark.parametrize("names", ["classes.txt", "model_data/classes.txt"])
