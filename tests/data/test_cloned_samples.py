@@ -314,3 +314,15 @@ def test_too_few_names_say_up_to_which_number_they_are_needed(tmp_path):
         put(tmp_path, f"labels/{name}.txt", text=ROW.replace("0", str(number), 1))
     with pytest.raises(ValueError, match="13: .*only 2 names.*Add names for 0 to 53"):
         load_splits(tmp_path)
+
+
+def test_the_folders_of_openlabeling_are_a_pair(tmp_path):
+    for clip in ("green/01", "green/02"):
+        names = [f"{clip[-2:]}_{i}" for i in range(3)]
+        yolo(tmp_path / clip, "pictures", "out/YOLO_darknet", names, classes="")
+        put(tmp_path / clip, f"out/PASCAL_VOC/{names[0]}.xml", text="<annotation/>")
+    put(tmp_path, "class_list.txt", text="ball\nfigure\n")
+    dataset = load(tmp_path / "green/01")
+    assert (len(dataset), dataset.class_names) == (3, ("0",))
+    with pytest.raises(ValueError, match="2 datasets of different images"):
+        load_splits(tmp_path)

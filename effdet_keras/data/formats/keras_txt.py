@@ -57,9 +57,9 @@ def from_keras_txt(
     count from 0 in the order of `_classes.txt`, which has one name per line. Roboflow's
     exports for YOLOv4 have the same format. So do the lists of Keras' YOLOv3 and its
     ports, such as `train.txt` or `2007_train.txt`, with `classes.txt` beside them or in
-    `model_data`. Without such a file, another one there that has "class" in its name and
-    just as many names is used, with a note; without that, the classes are called by their
-    numbers, with a warning.
+    `model_data`. Without such a file, another one there that has "class" in its name
+    and just as many names is used, with a note; without that, the classes are called by
+    their numbers, with a warning.
 
     Args:
         path: the file, or a folder that contains it, or a folder with a folder for each
@@ -152,8 +152,8 @@ def _class_list(path, class_names, problems):
         ((names, file),) = lists.items()
         detail = (
             f"the names of the classes are those of {str(file)!r}: "
-            f"{reprlib.repr(list(names))}. If these are the wrong ones, write the right "
-            f"names into {str(places[0])!r}, one in each line"
+            f"{reprlib.repr(list(names))}. If these are the wrong ones, write the "
+            f"right names into {str(places[0])!r}, one in each line"
         )
         problems.add("lists of class names", str(path), detail)
         return list(names)

@@ -402,7 +402,11 @@ def _named_folders_layout(path):
 
 def _pair_layout(path):
     """Returns the layout of two folders whose files have the same names, or None."""
-    counts = _count_all_pairs(visible_folders(path))
+    folders = visible_folders(path)
+    # OpenLabeling writes the txt files to `output/YOLO_darknet`.
+    places = [place / name for place in folders for name in names_in(place)[0]]
+    folders += [place for place in places if place.name.lower() == "yolo_darknet"]
+    counts = _count_all_pairs(folders)
     if not counts:
         return None
     pairs, notes = _largest_pair(counts)
