@@ -29,6 +29,7 @@ DATASET_FORMATS = (
     "supervisely",
     "bdd",
     "ground_truth",
+    "dlib",
     "kitti",
     "wider_face",
     "open_images",

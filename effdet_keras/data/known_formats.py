@@ -26,6 +26,7 @@ from effdet_keras.data.formats.datumaro import (
     vott_readers,
     wider_face_readers,
 )
+from effdet_keras.data.formats.dlib import dlib_readers
 from effdet_keras.data.formats.edge_impulse import edge_impulse_readers
 from effdet_keras.data.formats.ground_truth import ground_truth_readers
 from effdet_keras.data.formats.hugging_face import hugging_face_readers
@@ -90,6 +91,7 @@ FORMATS = {
     "supervisely": Format("Supervisely", supervisely_readers, None, has_masks=True),
     "bdd": Format("BDD100K json", bdd_readers, None),
     "ground_truth": Format("Ground Truth manifest", ground_truth_readers, None),
+    "dlib": Format("dlib xml", dlib_readers, None),
     # Read with the package `datumaro`.
     "kitti": Format("KITTI", kitti_readers, None),
     "wider_face": Format("WIDER FACE", wider_face_readers, None),
@@ -103,7 +105,7 @@ FORMATS = {
 
 # Formats with all annotations of a split in one file.
 WITH_ONE_FILE = frozenset(
-    {"coco", "csv", "cvat", "via", "label_studio", "labelbox", "create_ml"}
+    {"coco", "csv", "cvat", "via", "label_studio", "labelbox", "create_ml", "dlib"}
 )
 
 

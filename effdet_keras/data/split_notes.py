@@ -48,6 +48,7 @@ _WITHOUT_NEGATIVES = (
     "create_ml",
     "keras_txt",
     "edge_impulse",
+    "dlib",
     "voc",
 )
 _RESULT_FOLDERS = ("output", "outputs")  # results of a program, maybe a dataset

@@ -74,10 +74,10 @@ def test_a_shortened_reason_says_that_it_goes_on(tmp_path, capsys):
 
 
 def test_files_of_a_program_do_not_use_up_those_that_are_looked_into(tmp_path):
-    """A repository of C++ had 2,000 other files before the xml file of dlib."""
+    """A repository of C++ had 2,000 other files before the only annotations."""
     put(tmp_path, *(f"dlib/{number}.h" for number in range(2001)))
-    put(tmp_path, "examples/a.xml", text="<?xml version='1.0'?>\n<dataset>\n</dataset>")
-    with pytest.raises(ValueError, match="a.xml' is a file of dlib's imglab"):
+    put(tmp_path, "examples/a.mat", text="MATLAB")
+    with pytest.raises(ValueError, match="a.mat' is a file of MATLAB"):
         load(tmp_path)
 
 

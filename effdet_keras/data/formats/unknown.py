@@ -64,6 +64,7 @@ _KNOWN_TAGS = {
     "Pascal VOC": "annotation, object, bndbox",
     "CVAT": "annotations, image, box",
     "LabelMe": "annotation, object, polygon",
+    "dlib": "dataset, images, image, box",
 }
 
 
@@ -274,11 +275,6 @@ def _cure_of(file):
                     "read: export boxes or polygons from CVAT, such as COCO json"
                 )
             return _cure_of_text(head)
-        if name.endswith(".xml") and b"<dataset>" in head_of(file, 300):
-            return (
-                "is a file of dlib's imglab: convert it to csv with the columns "
-                "filename, class, left, top, width, height"
-            )
     except OSError:
         pass
     return None

@@ -99,11 +99,6 @@ def test_pointers_of_git_lfs_that_are_no_data_are_not_told(tmp_path, name, is_to
         ("data/train.dvc", b"outs:", "only points to data.*`dvc pull`"),
         ("gTruth.mat", b"MATLAB", "is a file of MATLAB.*writetable"),
         ("a/b.json", LFS, "is a pointer of Git LFS.*`git lfs pull`"),
-        (
-            "faces.xml",
-            b"<?xml version='1.0'?>\n<dataset>",
-            "is a file of dlib's imglab",
-        ),
     ],
 )
 def test_files_that_stand_for_data_are_told_with_what_to_do(

@@ -1,0 +1,158 @@
+"""Reads the xml files of dlib and its program imglab, one file for all images."""
+
+from __future__ import annotations
+
+import os
+import re
+import reprlib
+import xml.etree.ElementTree
+from collections.abc import Callable
+from typing import Any
+
+from effdet_keras._internal.remote_path import dropping_unreadable_copy, local_copy
+from effdet_keras.data.dataset import DetectionDataset, count_of
+from effdet_keras.data.formats import reading
+from effdet_keras.data.formats.annotation_files import (
+    Objects,
+    class_order,
+    head_of,
+    numbered,
+    numbers_of,
+    read_path,
+    readers_by_split,
+    usable_entries,
+)
+from effdet_keras.data.formats.image_paths import ImageLocator
+from effdet_keras.data.formats.label_map import ClassNames, requested_classes
+from effdet_keras.data.problems import Problems
+from effdet_keras.errors import InvalidValueError
+
+_SIDES = ("left", "top", "width", "height")
+# The class of boxes without a label: a detector of dlib has a single class.
+_UNNAMED = "object"
+_DATASET = re.compile(rb"<dataset\b[^>]*>.*?<images\b", re.DOTALL)
+
+
+def from_dlib(
+    path: str | os.PathLike[str],
+    split: str | None = None,
+    *,
+    image_dir: str | os.PathLike[str] | None = None,
+    class_names: ClassNames | None = None,
+    on_error: str = "auto",
+) -> DetectionDataset:
+    """Reads the boxes in an xml file that imglab has written, the program of dlib.
+
+    The file has an `<image file="a.jpg">` for each image, with a `<box>` for each
+    object: `left`, `top`, `width` and `height` in pixels, and usually a `<label>`.
+    Boxes without a label are of the class "object", or of the only one in
+    `class_names`. Key points (`<part>`) are not read.
+
+    Args:
+        path: the xml file, or a folder that contains it. Several files are splits by
+            their names, such as `training.xml` and `testing.xml`.
+        split: name of a split of a folder. None reads the only one.
+        image_dir: folder of the images. None looks near the file.
+        class_names, on_error: see `load`.
+
+    Returns:
+        `DetectionDataset`. The classes are sorted. A box with `ignore="1"` is a crowd:
+        neither training nor evaluation count what is found there. `image_id` counts
+        from 1 in the order of the file; `source_id` is the name of the image.
+
+    Raises:
+        FileNotFoundError: If the file or images are missing.
+        ValueError: If the file does not have this format, or, depending on `on_error`,
+            if a box does not have four finite numbers.
+
+    Example:
+        >>> import pathlib, tempfile, PIL.Image
+        >>> folder = pathlib.Path(tempfile.mkdtemp())
+        >>> PIL.Image.new("RGB", (48, 32)).save(folder / "a.png")
+        >>> _ = (folder / "training.xml").write_text('''<dataset><images>
+        ...   <image file="a.png">
+        ...     <box left="8" top="4" width="32" height="16"><label>cat</label></box>
+        ...   </image>
+        ... </images></dataset>''')
+        >>> from_dlib(folder)[0]["boxes"].tolist()
+        [[4.0, 8.0, 20.0, 40.0]]
+    """
+    return read_path(
+        _read_file,
+        dlib_readers,
+        path,
+        split,
+        "`from_dlib` found no xml file of imglab: one",
+        image_dir=image_dir,
+        class_names=class_names,
+        on_error=on_error,
+    )
+
+
+def dlib_readers(path: Any) -> dict[str, Callable]:
+    """Finds xml files of imglab; returns a dict from split to its reader."""
+    return readers_by_split(
+        _read_file, path, (".xml",), lambda file: bool(_DATASET.search(head_of(file)))
+    )
+
+
+def _read_file(path, *, image_dir=None, class_names=None, on_error="auto"):
+    """Returns the dataset of a file."""
+    problems = Problems(f"`from_dlib` of {str(path)!r}", on_error)
+    locator = ImageLocator(path, image_dir)
+    images = _read_images(path, problems)
+    unnamed = sum(not box["label"] for image in images for box in image["boxes"])
+    asked = () if class_names is None else requested_classes(class_names)[0]
+    name = asked[0] if len(asked) == 1 else _UNNAMED
+    if unnamed and not asked:
+        detail = (
+            f"{count_of(unnamed, 'box has', 'boxes have')} no label: the class is "
+            f"called {name!r}. To give it another name, pass `class_names` with this "
+            "name alone, or write a <label> into each box"
+        )
+        problems.add("classes without names", str(path), detail)
+    found = [_found(image, name, locator, problems) for image in images]
+    classes = reading.named_classes(class_order([], found), class_names)
+    return reading.make_dataset(found, classes, problems, source=path)
+
+
+def _read_images(path, problems):
+    """Returns a dict for each image: its attributes, and its boxes as dicts."""
+    copy = local_copy(path)
+    rule = "`from_dlib` expects an xml file of imglab, with <dataset> and <images>"
+    with dropping_unreadable_copy(copy):
+        try:
+            root = xml.etree.ElementTree.parse(copy).getroot()
+        except xml.etree.ElementTree.ParseError as error:
+            raise InvalidValueError(
+                f"{rule}. Received: {str(path)!r} ({error})"
+            ) from error
+    images = root.find("images")
+    is_ours = root.tag == "dataset" and images is not None
+    reading.require_content(is_ours, rule, path, f"<{root.tag}>")
+    entries = [
+        {**image.attrib, "boxes": [_box(box) for box in image.findall("box")]}
+        for image in images.findall("image")
+    ]
+    expected = "an <image> with the attribute `file`"
+    usable = usable_entries(
+        numbered(entries, "image"), lambda e: e.get("file"), expected, path, problems
+    )
+    return [entry for _, entry in usable]
+
+
+def _box(element):
+    return {**element.attrib, "label": element.findtext("label", "").strip()}
+
+
+def _found(image, unnamed, locator, problems):
+    name, objects, crowds = image["file"], Objects(), []
+    for box in image["boxes"]:
+        numbers = numbers_of(box.get(side) for side in _SIDES)
+        if numbers is None:
+            detail = f"the finite {', '.join(_SIDES)} of a <box> are expected. "
+            problems.add("bad box", name, f"{detail}Received: {reprlib.repr(box)}")
+            continue
+        objects.add(numbers, box["label"] or unnamed)
+        crowds.append(box.get("ignore") == "1")
+    return objects.found(name, locator.find(name), is_crowd=crowds)
