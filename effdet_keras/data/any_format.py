@@ -189,9 +189,12 @@ def load_splits(
     with listing_once():
         found = find(path, format, reader_options)
         splits = dict.fromkeys(found.readers)
-        if {"train", "val"} <= splits.keys():
-            splits.pop("trainval", None)
+        whole = "trainval" in splits and {"train", "val"} <= splits.keys()
+        if whole:
+            splits.pop("trainval")
         datasets = _read(found, splits, class_names, on_error, masks, unlabelled)
+        if whole:
+            print("  The split 'trainval' was not read: 'train' and 'val' divide it.")
         if on_error != "skip":  # else images that were left out would count as well
             datasets = tell_of_unlisted(datasets, found)
     datasets = with_same_classes(without_whole(datasets, found))
@@ -412,8 +415,8 @@ def _read(found, splits, class_names, on_error, masks, unlabelled=None):
         for split in readers:
             if split not in datasets:
                 print(
-                    f"  The split {split!r} was left out, because none of its images "
-                    "was found."
+                    f"  The split {split!r} was left out, because it has no images, "
+                    "or none of them was found."
                 )
         if len(readers) == len(found.readers):
             tell_of_other_folders(found, datasets)

@@ -81,6 +81,7 @@ KINDS = {
         Severity.WARNING, "read as images without objects", True
     ),
     "sizes that differ": Kind(Severity.WARNING, "images skipped in training", True),
+    "scaled images": Kind(Severity.WARNING, "boxes scaled with their images", True),
     "images without a row": Kind(
         Severity.WARNING, "read as images without objects", True
     ),

@@ -167,22 +167,26 @@ def _unread_folders(root, used, has_labelme):
 def without_whole(splits: _Splits, found: Source) -> _Splits:
     """Returns the splits without those that repeat others, such as `all_labels.csv`.
 
-    If there are splits to train and to evaluate on, any other split whose images are
-    all in splits with a role is left out.
+    If there are splits to train and to evaluate on, any other split is left out if all
+    of its images are in splits with a role, or if it has all of their images.
     """
     if not is_divided(found):
         return splits
     parts = [name for name in splits if role_of_split(name) is not None]
     known = {r.image for name in parts for r in splits[name].records}
     for name in splits.keys() - parts:
-        if all(
-            isinstance(r.image, str) and r.image in known for r in splits[name].records
-        ):
-            print(
-                f"  The split {name!r} was left out, because all its images are also "
-                f"in the splits {', '.join(parts)}."
+        own = {r.image for r in splits[name].records if isinstance(r.image, str)}
+        more = len(own - known)
+        if len(own) < len(splits[name]) or (more and not known <= own):
+            continue
+        why = f"all its images are also in the splits {', '.join(parts)}."
+        if more:
+            why = (
+                f"it has all images of the splits {', '.join(parts)}, and {more:,} "
+                f"more. To read it, pass `split={name!r}` to `load`."
             )
-            splits = {k: v for k, v in splits.items() if k != name}
+        print(f"  The split {name!r} was left out, because {why}")
+        splits = {k: v for k, v in splits.items() if k != name}
     return splits
 
 

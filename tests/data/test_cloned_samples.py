@@ -5,6 +5,7 @@ import json
 import pathlib
 
 import pytest
+from PIL import Image
 from support.cloned_files import CSV, ROW, VOC, coco, loaded, paths, put, voc, yolo
 
 from effdet_keras.data import load, load_splits
@@ -326,3 +327,69 @@ def test_the_folders_of_openlabeling_are_a_pair(tmp_path):
     assert (len(dataset), dataset.class_names) == (3, ("0",))
     with pytest.raises(ValueError, match="2 datasets of different images"):
         load_splits(tmp_path)
+
+
+SIZED = VOC.replace(
+    "<object>", "<size><width>{1}</width><height>{2}</height></size><object>"
+)
+
+
+def test_boxes_of_images_that_were_made_smaller_are_scaled(tmp_path):
+    """Of 16 images of a phone, 15 were made smaller after they had been annotated."""
+    for name, size in (("a", (12, 8)), ("b", (12, 8)), ("c", (24, 16))):
+        put(tmp_path, f"{name}.xml", text=SIZED.format(f"{name}.jpg", 24, 16))
+        Image.new("RGB", size).save(tmp_path / f"{name}.jpg")
+    with pytest.warns(
+        UserWarning, match="2 of 3 images are smaller than when annotated"
+    ):
+        dataset = load(tmp_path)
+    boxes = [record.boxes_xywh[0].tolist() for record in dataset.records]
+    assert boxes[0] == boxes[1] == pytest.approx([0.5, 1.0, 6.5, 7.0], abs=0.01)
+    assert boxes[2] == [1, 2, 13, 14]
+    assert [record.image_size for record in dataset.records] == [(8, 12)] * 2 + [
+        (16, 24)
+    ]
+
+
+@pytest.mark.parametrize("size, declared", [((12, 8), (26, 16)), ((16, 20), (32, 40))])
+def test_boxes_of_other_images_of_another_size_are_not_scaled(tmp_path, size, declared):
+    """Another shape, or boxes that are inside: the size may be what is wrong."""
+    put(tmp_path, "a.xml", text=SIZED.format("a.jpg", *declared))
+    Image.new("RGB", size).save(tmp_path / "a.jpg")
+    with pytest.warns(UserWarning, match="1 of 1 image that were opened has another"):
+        dataset = load(tmp_path)
+    assert dataset.records[0].boxes_xywh.tolist() == [[1, 2, 13, 14]]
+    assert dataset.records[0].image_size == declared[::-1]
+
+
+def test_a_table_of_all_images_is_no_split_beside_train_and_test(tmp_path, capsys):
+    """It has images that the others do not have, too."""
+    rows = [f"{name}.jpg,40,20,cat,2,3,14,16\n" for name in "abcd"]
+    put(tmp_path, "a.jpg", "b.jpg", "c.jpg", "d.jpg")
+    put(tmp_path, "data/labels.csv", text=CSV + "".join(rows))
+    put(tmp_path, "data/train_labels.csv", text=CSV + rows[0])
+    put(tmp_path, "data/test_labels.csv", text=CSV + rows[1])
+    assert loaded(tmp_path)[0] == {"test": ["b.jpg"], "train": ["a.jpg"]}
+    said = capsys.readouterr().out
+    assert "it has all images of the splits test, train, and 2 more" in said
+    assert len(load(tmp_path, split="labels")) == 4
+
+
+def test_regions_of_a_split_without_attributes_have_the_class_of_the_others(tmp_path):
+    """Both attributes of the training images say the same, so neither is asked for."""
+    box = {"name": "rect", "x": 1, "y": 2, "width": 12, "height": 13}
+    for split, attributes in (
+        ("train", {"inseto": "kudzu", "insect": "kudzu"}),
+        ("val", {}),
+    ):
+        region = {"shape_attributes": box, "region_attributes": attributes}
+        content = {"a": {"filename": f"{split}.jpg", "regions": [region]}}
+        put(tmp_path, f"{split}/{split}.jpg")
+        put(tmp_path, f"{split}/via_region_data.json", text=json.dumps(content))
+    for options in ({}, {"reader_options": {"class_attribute": "insect"}}):
+        with pytest.warns(
+            UserWarning, match="'kudzu', the only one of the other splits"
+        ):
+            splits = load_splits(tmp_path, **options)
+        assert [len(d.records[0].labels) for d in splits.values()] == [1, 1]
+        assert {d.class_names for d in splits.values()} == {("kudzu",)}

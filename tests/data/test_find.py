@@ -886,7 +886,7 @@ def test_a_list_of_a_split_that_is_empty_is_left_out(tmp_path, capsys, lists):
     put(tmp_path, *(f"ImageSets/Main/{name}.txt" for name in lists))
     put(tmp_path, "ImageSets/Main/train.txt", text="a\n")
     assert loaded(tmp_path)[0] == {"train": ["a.jpg"]}
-    text = "  The split 'val' was left out, because none of its images was found.\n"
+    text = "  The split 'val' was left out, because it has no images, or none of them"
     assert text in capsys.readouterr().out
 
 
@@ -913,7 +913,8 @@ def test_an_empty_list_of_a_split_does_not_hide_a_format_behind_another(
     assert lines[0].endswith("is Pascal VOC: splits test, train, val")
     assert "as CSV. They were not read: both have 1 box in 1 image." in lines[1]
     assert lines[2:4] == [
-        f"  The split {s!r} was left out, because none of its images was found."
+        f"  The split {s!r} was left out, because it has no images, or none of them "
+        "was found."
         for s in ("test", "val")
     ]
     assert lines[4].startswith(f"  {str(tmp_path / 'other')!r} also holds a dataset")

@@ -321,32 +321,109 @@ def _find_pointers(found, sizes, problems):
 
 
 def _find_other_sizes(found, sizes, problems):
-    """Warns if images of a sample have another size than their annotations say.
+    """Scales the boxes of images that were made smaller; warns of other sizes.
 
-    Images may have been scaled or renamed after they were annotated.
+    A sample of the images is opened. If some have another size than their annotations
+    say, images may have been scaled or renamed after they were annotated.
     """
-    num_opened, others = 0, []
-    for image in (found[i] for i in _sample_of_images(found, sizes)):
-        if image.image_size is None:
-            continue
-        with contextlib.suppress(ValueError, OSError):  # a damaged image
-            size = read_image_size(image.image)
-            num_opened += 1
-            # A rotated image may be annotated as it is stored, or as it is shown.
-            if sorted(size) != sorted(image.image_size):
-                others.append((image, size))
+    sample = _real_sizes(found, _sample_of_images(found, sizes))
+    others = _with_another_size(found, sample)
+    if not others:
+        return
+    scaled = _scale_boxes(found, sizes, problems)
+    others = [i for i in others if i not in scaled]
     if others:
-        image, (height, width) = others[0]
-        declared_height, declared_width = image.image_size
         verb = "has" if len(others) == 1 else "have"
         detail = (
-            f"{len(others)} of {count_of(num_opened, 'image')} that were opened {verb} "
-            f"another size than the annotations say, such as {str(image.image)!r}: "
-            f"{width} x {height} pixels, not {declared_width} x {declared_height}. "
-            "Training skips such images. Were they scaled or renamed? "
-            "`effdet-keras inspect` finds all of them"
+            f"{len(others)} of {count_of(len(sample), 'image')} that were opened {verb} "
+            "another size than the annotations say, such as "
+            f"{_describe_sizes(found[others[0]], sample[others[0]])}. Training skips "
+            "such images. Were they scaled or renamed? `effdet-keras inspect` finds "
+            "all of them"
         )
-        problems.add("sizes that differ", image.image, detail)
+        problems.add("sizes that differ", found[others[0]].image, detail)
+
+
+def _real_sizes(found, places):
+    """Returns (height, width) of the images whose annotations give a size as well."""
+    sizes = {}
+    for i in places:
+        if found[i].image_size is not None:
+            with contextlib.suppress(ValueError, OSError):  # a damaged image
+                sizes[i] = read_image_size(found[i].image)
+    return sizes
+
+
+def _with_another_size(found, real_sizes):
+    # A rotated image may be annotated as it is stored, or as it is shown.
+    return [
+        i
+        for i, size in real_sizes.items()
+        if sorted(size) != sorted(found[i].image_size)
+    ]
+
+
+_BEYOND = 0.1  # least share of boxes beyond smaller images: they belong to larger ones
+
+
+def _scale_boxes(found, sizes, problems):
+    """Scales the boxes of images that were made smaller after they were annotated.
+
+    Such an image has the shape that its annotations give, but fewer pixels, and boxes
+    end outside of it. If its boxes are inside, it may be the size in the annotations
+    that is wrong.
+
+    Returns:
+        Set of the places of these images in `found`.
+    """
+    real_sizes = _real_sizes(found, _local_images(found, sizes))
+    smaller = [
+        i
+        for i in _with_another_size(found, real_sizes)
+        if _is_smaller(real_sizes[i], found[i].image_size) and found[i].shapes is None
+    ]
+    boxes = {i: np.asarray(found[i].boxes, float).reshape(-1, 4) for i in smaller}
+    ends = [
+        (boxes[i][:, :2] + boxes[i][:, 2:] > np.add(real_sizes[i][::-1], 1)).any(axis=1)
+        for i in smaller
+        if not found[i].normalized_coordinates
+    ]
+    are_beyond = np.concatenate([np.zeros(0, bool), *ends])
+    if not are_beyond.any() or are_beyond.mean() < _BEYOND:
+        return set()
+    first = smaller[0]
+    verb = "is" if len(smaller) == 1 else "are"
+    example = _describe_sizes(found[first], real_sizes[first])
+    detail = (
+        f"{len(smaller):,} of {count_of(len(found), 'image')} {verb} smaller than when "
+        f"annotated, such as {example}: the boxes are scaled as well"
+    )
+    problems.add("scaled images", found[first].image, detail)
+    for i in smaller:
+        image, (height, width) = found[i], real_sizes[i]
+        factors = np.divide((height, width), image.image_size)
+        if not image.normalized_coordinates:
+            image.boxes = boxes[i] * np.tile(factors[::-1], 2)
+            if image.area is not None:
+                image.area = np.asarray(image.area, float) * factors.prod()
+        image.image_size = sizes[i] = height, width
+    return set(smaller)
+
+
+def _is_smaller(size, declared):
+    """Returns whether a size is a smaller one of the same shape, up to one pixel."""
+    (height, width), (declared_height, declared_width) = size, declared
+    if not 0 < height < declared_height:
+        return False
+    return abs(declared_width * height / declared_height - width) <= 1
+
+
+def _describe_sizes(image, size):
+    (height, width), (declared_height, declared_width) = size, image.image_size
+    return (
+        f"{str(image.image)!r}: {width} x {height} pixels, not {declared_width} x "
+        f"{declared_height}"
+    )
 
 
 _MISSING = "missing"  # stands for the size of an image that does not exist

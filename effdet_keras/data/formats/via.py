@@ -84,10 +84,12 @@ def from_via(
         split: name of a split of a folder. None reads the only one.
         class_attribute: name of the region attribute that is the class. None takes the
             only one, or else the first of "class", "label", "name", "category", "type",
-            "object" and "species" that exists. If no region has an attribute, all get
-            one class: the only name in `class_names`, or else "object", which a warning
-            reports. If at most a fifth of the regions have no attribute, and all others
-            have the same class, they get that class, with a warning.
+            "object" and "species" that exists. Attributes that agree in all regions
+            count as one. If no region of a file has an attribute, all get one class:
+            the only name in `class_names`, or the only class of the other splits, or
+            else "object"; a warning reports it. If at most a fifth of the regions have
+            no attribute, and all others have the same class, they get that class, with
+            a warning.
         image_dir: folder of the images. None looks beside the file and in `images`.
         class_names, on_error: see `load`.
         masks: whether to keep outlines for a segmentation head, as `from_coco` does.
@@ -128,13 +130,14 @@ def from_via(
     )
 
 
-def _read_file(path, repeated=(), **options):
-    return _read_files([path], repeated, **options)
+def _read_file(path, repeated=(), beside=(), **options):
+    return _read_files([path], repeated, beside, **options)
 
 
 def _read_files(
     files,
     repeated=(),
+    beside=(),
     class_attribute=None,
     image_dir=None,
     *,
@@ -145,6 +148,8 @@ def _read_files(
     """Returns the dataset of one file, or of several files with different images.
 
     `repeated` are files of the same images as the first file; a note names them.
+    `beside` are json files of other splits: if no region has a class, their only class
+    is that of all regions.
     """
     path = files[0] if len(files) == 1 else files[0].parent
     problems = Problems(f"`from_via` of {str(path)!r}", on_error)
@@ -164,6 +169,8 @@ def _read_files(
     regions = [r for images, _ in contents for _, of_image in images for r in of_image]
     attribute = _class_attribute(regions, class_attribute, path)
     only_class = _only_class(regions, attribute, class_names, path, problems)
+    if attribute is None and only_class is None:
+        only_class = _class_without_attribute(beside, class_attribute, path, problems)
     _note_closed_lines(regions, path, problems)
     found = [
         _found(name, of_image, attribute, only_class, locator, problems, masks)
@@ -198,7 +205,12 @@ def via_readers(path: Any) -> dict[str, Callable]:
         whole = functools.partial(_read_files, list(files.values()))
         return {reading.ONE_SPLIT: whole}
     return {
-        split: functools.partial(_read_file, file, repeated.get(file, ()))
+        split: functools.partial(
+            _read_file,
+            file,
+            repeated.get(file, ()),
+            [other for other in images if other not in (file, *repeated.get(file, ()))],
+        )
         for split, file in files.items()
     }
 
@@ -345,8 +357,8 @@ def _class_attribute(regions, requested, path):
         for region in regions
         for name in dict_of(region.get("region_attributes"))
     }
-    if requested is not None:
-        if names and requested not in names:
+    if requested is not None and names:
+        if requested not in names:
             raise InvalidValueError(
                 f"`class_attribute` must be one of {list(names)}, the attributes of "
                 f"regions of {str(path)!r}. Received: class_attribute={requested!r}"
@@ -356,6 +368,10 @@ def _class_attribute(regions, requested, path):
         return next(iter(names), None)
     lower = {name.strip().lower(): name for name in reversed(names)}
     chosen = next((lower[name] for name in _CLASS_ATTRIBUTES if name in lower), None)
+    if chosen is None and all(
+        len({_class_of(region, name) for name in names}) == 1 for region in regions
+    ):
+        chosen = next(iter(names))  # all of them say the same
     if chosen is None:
         name = min(names)
         raise InvalidValueError(
@@ -371,35 +387,49 @@ _FEW = 0.2  # share of regions that may lack a class if all others have the same
 
 
 def _only_class(regions, attribute, class_names, path, problems):
-    """Returns the class of all regions if few lack a value, or none has an attribute.
+    """Returns the class of all regions if they do not say it, but it is clear; or None.
 
     A few regions without any attribute get the class of the others if these all have
     the same one.
     """
-    if attribute is not None:
-        boxes = [
-            region
-            for region in regions
-            if _kind_of(dict_of(region.get("shape_attributes"))) not in _WITHOUT_BOX
-        ]
-        values = [_class_of(region, attribute) for region in boxes]
-        lacking = [r for r, value in zip(boxes, values) if value is None]
-        known = set(values) - {None}
-        are_few = 0 < len(lacking) <= _FEW * len(values)
-        if not are_few or len(known) != 1 or any(map(_has_attributes, lacking)):
-            return None
-        (name,) = known
-        verb = "has" if len(lacking) == 1 else "have"
-        detail = (
-            f"{len(lacking):,} of {count_of(len(values), 'region')} {verb} no "
-            f"{attribute!r}, so the class {name!r} of all other regions is used"
-        )
-        problems.add_note("unnamed class", path.name, detail)
-        return name
-    name = _NO_ATTRIBUTE
-    if isinstance(class_names, list | tuple) and len(class_names) == 1:
-        return class_names[0]
-    detail = f"no region has an attribute, so all are read as the class {name!r}"
+    if attribute is None:
+        is_one = isinstance(class_names, list | tuple) and len(class_names) == 1
+        return class_names[0] if is_one else None
+    boxes = [
+        region
+        for region in regions
+        if _kind_of(dict_of(region.get("shape_attributes"))) not in _WITHOUT_BOX
+    ]
+    values = [_class_of(region, attribute) for region in boxes]
+    lacking = [r for r, value in zip(boxes, values) if value is None]
+    known = set(values) - {None}
+    are_few = 0 < len(lacking) <= _FEW * len(values)
+    if not are_few or len(known) != 1 or any(map(_has_attributes, lacking)):
+        return None
+    (name,) = known
+    verb = "has" if len(lacking) == 1 else "have"
+    detail = (
+        f"{len(lacking):,} of {count_of(len(values), 'region')} {verb} no "
+        f"{attribute!r}, so the class {name!r} of all other regions is used"
+    )
+    problems.add_note("unnamed class", path.name, detail)
+    return name
+
+
+def _class_without_attribute(beside, requested, path, problems):
+    """Returns the class of a file in which no region has an attribute, with a note."""
+    regions = [
+        region
+        for file in beside
+        for _, of_image in _read_via_json(file)[0]
+        for region in of_image
+    ]
+    attribute = _class_attribute(regions, requested, beside[0]) if regions else None
+    known = {_class_of(region, attribute) for region in regions} - {None}
+    name, which = _NO_ATTRIBUTE, ""
+    if len(known) == 1:
+        (name,), which = known, ", the only one of the other splits"
+    detail = f"no region has an attribute, so all are read as the class {name!r}{which}"
     problems.add_note("unnamed class", path.name, detail)
     return name
 
