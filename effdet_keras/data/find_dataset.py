@@ -191,12 +191,15 @@ def _find_inside(found, formats):
     A dataset below may have the same images with the splits of their author, such as
     the csv files of `data/`. Or it may be complete, although images of the dataset
     above are missing. A YOLO dataset that lacks names or images counts as one without
-    splits here.
+    splits here. Below a dataset with splits, only csv files in `data` are found: often
+    they have the same boxes, and a line says how they differ.
     """
-    if any(is_divided(s) and not _lacks_names_or_images(s) for s in found):
-        return []
     known = {(source.format, *source.readers) for source in found}
     places = dict.fromkeys(source.path for source in found if source.path.is_dir())
+    if any(is_divided(s) and not _lacks_names_or_images(s) for s in found):
+        tables = [f for p in places for f in visible_folders(p) if f.name == "data"]
+        wanted = [name for name in formats if name == "csv"]
+        return [s for folder in tables for s in _find_own(folder, wanted)[0]]
     inner = [s for p in places for s in find_below(p, formats, everywhere=False)[0]]
     # The annotation folder of a dataset, by itself, is the same dataset.
     inner = [

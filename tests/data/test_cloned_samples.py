@@ -351,7 +351,7 @@ def test_boxes_of_images_that_were_made_smaller_are_scaled(tmp_path):
     ]
 
 
-@pytest.mark.parametrize("size, declared", [((12, 8), (26, 16)), ((16, 20), (32, 40))])
+@pytest.mark.parametrize("size, declared", [((12, 8), (30, 16)), ((16, 20), (32, 40))])
 def test_boxes_of_other_images_of_another_size_are_not_scaled(tmp_path, size, declared):
     """Another shape, or boxes that are inside: the size may be what is wrong."""
     put(tmp_path, "a.xml", text=SIZED.format("a.jpg", *declared))
@@ -393,3 +393,17 @@ def test_regions_of_a_split_without_attributes_have_the_class_of_the_others(tmp_
             splits = load_splits(tmp_path, **options)
         assert [len(d.records[0].labels) for d in splits.values()] == [1, 1]
         assert {d.class_names for d in splits.values()} == {("kudzu",)}
+
+
+def test_csv_files_below_a_divided_dataset_are_compared_with_it(tmp_path, capsys):
+    """One xml file had a class by another name than the csv file."""
+    for split, name in (("train", "a"), ("test", "b")):
+        put(tmp_path, f"images/{split}/{name}.jpg")
+        text = VOC.format(f"{name}.jpg")
+        put(tmp_path, f"images/{split}/{name}.xml", text=text)
+        row = f"{name}.jpg,40,20,cats,2,3,14,16\n"
+        put(tmp_path, f"images/data/{split}_labels.csv", text=CSV + row)
+    splits, said = load_splits(tmp_path), capsys.readouterr().out
+    assert sorted(splits) == ["test", "train"]
+    assert splits["train"].class_names == ("cat",)
+    assert "as CSV. They were not read, and they differ" in said and "'cats'" in said

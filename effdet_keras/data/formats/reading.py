@@ -335,8 +335,8 @@ def _find_other_sizes(found, sizes, problems):
     if others:
         verb = "has" if len(others) == 1 else "have"
         detail = (
-            f"{len(others)} of {count_of(len(sample), 'image')} that were opened {verb} "
-            "another size than the annotations say, such as "
+            f"{len(others)} of {count_of(len(sample), 'image')} that were opened "
+            f"{verb} another size than the annotations say, such as "
             f"{_describe_sizes(found[others[0]], sample[others[0]])}. Training skips "
             "such images. Were they scaled or renamed? `effdet-keras inspect` finds "
             "all of them"
