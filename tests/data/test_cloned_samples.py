@@ -407,3 +407,10 @@ def test_csv_files_below_a_divided_dataset_are_compared_with_it(tmp_path, capsys
     assert sorted(splits) == ["test", "train"]
     assert splits["train"].class_names == ("cat",)
     assert "the classes differ (read: 2 'cat'; not read: 2 'cats')" in said
+
+
+def test_a_folder_of_masks_is_named(tmp_path):
+    for name in "abc":
+        put(tmp_path, f"unet/train/images/{name}.png", f"unet/train/masks/{name}.png")
+    with pytest.raises(ValueError, match="train/masks' has masks of the images beside"):
+        load(tmp_path)

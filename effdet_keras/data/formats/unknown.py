@@ -16,6 +16,7 @@ from effdet_keras.data.formats.dataset_files import (
     DEEPEST,
     NO_DATA_FOLDERS,
     names_in,
+    visible_folders,
     walk,
 )
 from effdet_keras.data.formats.image_paths import ANNOTATION_FOLDERS
@@ -234,6 +235,8 @@ def describe_other_files(path: Any) -> str:
     for place, _, names in walk(path, depth=DEEPEST):
         if hidden := _hidden_annotations(place):
             first.setdefault(_HIDDEN, place / hidden[0])
+        if _are_masks(place):
+            first.setdefault(_MASKS, place)
         for name in names:
             if not name.lower().endswith(_MAYBE_DATA):
                 continue
@@ -245,6 +248,28 @@ def describe_other_files(path: Any) -> str:
 
 
 _HIDDEN = "begins with a dot, so it is not read: rename it"
+_MASKS = (
+    "has masks of the images beside it, and masks are not read: write a box for each "
+    "object, the smallest rectangle around its pixels, into a csv with the columns "
+    "filename, class, xmin, ymin, xmax, ymax"
+)
+_MASK_FOLDERS = ("mask", "masks", "segmentation", "segmentations")
+
+
+def _are_masks(folder):
+    """Returns whether a folder of masks has an image for most images beside it."""
+    if folder.name.lower() not in _MASK_FOLDERS:
+        return False
+    masks = _stems_of_images(folder)
+    beside = [
+        _stems_of_images(f) for f in visible_folders(folder.parent) if f != folder
+    ]
+    return any(stems and 2 * len(stems & masks) > len(stems) for stems in beside)
+
+
+def _stems_of_images(folder):
+    names = names_in(folder)[1]
+    return {n.rpartition(".")[0] for n in names if n.lower().endswith(IMAGE_SUFFIXES)}
 
 
 def _hidden_annotations(folder):
