@@ -157,6 +157,8 @@ def make_dataset(
         left_out = [p for p in told if p.severity is Severity.ERROR]
         without_box = [p for p in told if p.kind == "unread shape"]
         text = f"{problems.reader} found no object: pass `class_names`"
+        if not len(found):
+            text = f"{problems.reader} found no image and no object"
         if without_box:
             shapes = describe_problems(without_box)
             text = f"{problems.reader} found {shapes}. These have no boxes: draw boxes"

@@ -261,10 +261,11 @@ def _are_masks(folder):
     if folder.name.lower() not in _MASK_FOLDERS:
         return False
     masks = _stems_of_images(folder)
-    beside = [
-        _stems_of_images(f) for f in visible_folders(folder.parent) if f != folder
-    ]
-    return any(stems and 2 * len(stems & masks) > len(stems) for stems in beside)
+    others = (f for f in visible_folders(folder.parent) if f != folder)
+    return any(
+        stems and 2 * len(stems & masks) > len(stems)
+        for stems in map(_stems_of_images, others)
+    )
 
 
 def _stems_of_images(folder):

@@ -330,8 +330,9 @@ def _notes_of_unnamed_test(splits, file):
     if own is None or any(place == own or place in own.parents for place in places):
         return []
     detail = (
-        f"{str(own)!r} has images with txt files, but is not read, because no split "
-        f"of {file.name!r} names it. To read it, add it there as `test`"
+        f"{os.path.normpath(own)!r} has images with txt files, but is not read, "
+        f"because no split of {file.name!r} names it. To read it, add it there as "
+        "`test`"
     )
     return [("missing split", str(file), detail)]
 
