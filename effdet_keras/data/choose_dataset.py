@@ -84,6 +84,14 @@ class _Content:
         return all(KINDS[kind].severity is not Severity.ERROR for kind in self.kinds)
 
     @property
+    def has_own_images_in_splits(self):
+        """Whether no two splits have images of the same names, but for a few."""
+        return all(
+            len(one & other) <= _FEW * min(len(one), len(other))
+            for one, other in itertools.combinations(self.names_by_split, 2)
+        )
+
+    @property
     def place(self):
         return self.source.format, self.source.path
 
@@ -115,9 +123,11 @@ def choose(found: list[Source], inner: list[Source], path: Any) -> Source:
     has_boxes = any(content.num_boxes for content in contents)
     inner_contents = [] if has_boxes else _read_inner(inner)
     others = [content for content in inner_contents if content.num_boxes]
-    if others and not any(_is_same(c, other) for c in contents for other in others):
+    # Errors of an outer dataset are reported before an inner one of its images is read.
+    faulty = [content for content in contents if not content.is_sound]
+    if others and not any(_is_same(c, other) for c in faulty for other in others):
         error = InvalidValueError("none of its boxes could be read")
-        unread += [(c.source, error) for c in contents if not c.is_sound]
+        unread += [(content.source, error) for content in faulty]
         contents = others
     elif contents:
         contents += _divided_in(contents, inner) or _fuller_in(contents, inner)
@@ -128,6 +138,9 @@ def choose(found: list[Source], inner: list[Source], path: Any) -> Source:
         return without_package[0]  # its reader says which package to install
     told = tuple(source for source, _ in unread)
     unread = [pair for pair in unread if not _has_nothing(*pair)]
+    if any(content.num_boxes and content.is_sound for content in contents):
+        told += tuple(c.source for c in contents if _has_no_txt(c))
+        contents = [content for content in contents if not _has_no_txt(content)]
     if len(contents) == 1:
         (content,) = contents
         notes = "".join(_note_of_unread(content.source, *pair) for pair in unread)
@@ -285,11 +298,19 @@ def _sort_by_worth(contents, sources):
             return False
         return usable.get((format, path.parent), np.inf) >= content.num_usable
 
+    # `data` comes before `data_old`, which may have the same images and more.
+    has_better = any(
+        c.is_sound and is_divided(c.source) and not is_no_better(c.source.path.name)
+        for c in contents
+    )
+
     def worth(content):
         is_whole = 2 * len(content.boxes_of) >= most
         return (
             is_divided(content.source) and is_whole,
+            content.has_own_images_in_splits,
             not adds_nothing(content),
+            not (has_better and is_no_better(content.source.path.name)),
             is_sound(content),
             num_known(content),
             content.num_usable,
@@ -441,6 +462,7 @@ class _Tally:
         self.means_of = {}
         self.boxes_by_class = collections.Counter()
         self._seen = {}  # from file to its boxes
+        self._seen_of = collections.defaultdict(list)  # from image name to its boxes
 
     def add(self, record, class_names):
         """Adds an image; if another split has it, adds only the boxes that are new."""
@@ -458,6 +480,9 @@ class _Tally:
             self._seen[record.image] = record.boxes_xywh
             if not is_remote(record.image):
                 self.files_of[name].append(record.image)
+        if any(np.array_equal(record.boxes_xywh, b) for b in self._seen_of[name]):
+            return  # a copy of the image, such as one in the folder of its class
+        self._seen_of[name].append(record.boxes_xywh)
         if name in self.boxes_of:
             self.means_of.pop(name, None)  # two images of one name have no mean box
         elif len(record.labels):
@@ -666,6 +691,17 @@ def _has_nothing(source, error):
     Images without any txt file look like those of YOLO without objects.
     """
     return source.format == "yolo" and isinstance(error, NoObjectError)
+
+
+def _has_no_txt(content):
+    """Returns whether a YOLO dataset is no more than images, or a yaml file of others.
+
+    A program's `data/` has yaml files for several datasets. One of them may find the
+    txt files of the dataset beside it, whose class numbers it has no names for.
+    """
+    errors = {k for k in content.kinds if KINDS[k].severity is Severity.ERROR}
+    is_yolo = content.source.format == "yolo" and not content.num_boxes
+    return is_yolo and errors <= {"unknown class"}
 
 
 def _note_of_unread(chosen, source, error):

@@ -414,3 +414,35 @@ def test_a_folder_of_masks_is_named(tmp_path):
         put(tmp_path, f"unet/train/images/{name}.png", f"unet/train/masks/{name}.png")
     with pytest.raises(ValueError, match="train/masks' has masks of the images beside"):
         load(tmp_path)
+
+
+def test_splits_of_different_images_come_before_copies_in_both_splits(tmp_path, capsys):
+    """A classifier's folders had each image in `train` and in `test`."""
+    names = ["a", "b", "c"]
+    for folder in ("images", "classes/train/cat", "classes/test/cat"):
+        for name in names:
+            put(tmp_path / folder, f"{name}.jpg")
+            put(tmp_path / folder, f"{name}.xml", text=VOC.format(f"{name}.jpg"))
+    rows = [f"{name}.jpg,40,20,cat,1,2,14,16\n" for name in names]
+    put(tmp_path, "csv/train_labels.csv", text=CSV + rows[0] + rows[1])
+    put(tmp_path, "csv/test_labels.csv", text=CSV + rows[2])
+    read = loaded(tmp_path)[0]
+    assert read == {"train": ["a.jpg", "b.jpg"], "test": ["c.jpg"]}
+    assert "classes' also has annotations of the same images" in capsys.readouterr().out
+
+
+def test_an_older_copy_with_more_images_is_not_read(tmp_path, capsys):
+    for folder, names in (("data", "ab"), ("data_old", "abcd")):
+        for split, own in (("train", names[::2]), ("test", names[1::2])):
+            rows = "".join(f"{name}.jpg,40,20,cat,2,3,14,16\n" for name in own)
+            put(tmp_path, f"{folder}/{split}_labels.csv", text=CSV + rows)
+    put(tmp_path, *(f"images/{name}.jpg" for name in "abcd"))
+    assert loaded(tmp_path)[0] == {"train": ["a.jpg"], "test": ["b.jpg"]}
+    assert "data_old' also has annotations" in capsys.readouterr().out
+
+
+def test_a_list_of_classes_beside_xml_files_is_no_yolo_dataset(tmp_path, capsys):
+    voc(tmp_path, "a", "b", images="images", annotations="images")
+    put(tmp_path, "labels/classes.txt", text="cat\n")
+    assert loaded(tmp_path)[0] == {"train": ["a.jpg", "b.jpg"]}
+    assert "YOLO" not in capsys.readouterr().out
