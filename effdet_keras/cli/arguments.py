@@ -48,9 +48,9 @@ def add_model(parser: argparse.ArgumentParser) -> None:
         "model",
         metavar="MODEL",
         help=(
-            "a .keras file, a folder of CheckpointArchive, the folder of a run of "
-            "`train`, the name of a published model such as efficientdet-d0, or an "
-            "exported file or folder"
+            "the model: a .keras file, a folder that CheckpointArchive wrote, the "
+            "folder of a run of `train`, the name of a published model such as "
+            "efficientdet-d0, or an exported file or folder"
         ),
     )
 
@@ -62,21 +62,21 @@ def add_data(parser: argparse.ArgumentParser, nargs: str | None = None) -> None:
         nargs=nargs,
         metavar="DATA",
         help=(
-            "file or folder of the dataset, or a pattern of TFRecord files such as "
+            "the dataset: a file, a folder, or a pattern of TFRecord files such as "
             "'data/val-*.tfrecord'"
         ),
     )
 
 
-def add_format(parser: argparse.ArgumentParser) -> None:
+def add_format(parser: argparse.ArgumentParser, data: str = "DATA") -> None:
     """Adds `--format`, the format of DATA."""
     parser.add_argument(
         "--format",
         choices=DATASET_FORMATS,
         metavar="NAME",
         help=(
-            "the format of DATA, needed only where files of several formats are "
-            "found; detected by default: " + ", ".join(DATASET_FORMATS)
+            f"the format of {data}, needed only if it has files of several formats: "
+            f"{', '.join(DATASET_FORMATS)} (default: detected from the files)"
         ),
     )
 
@@ -87,9 +87,9 @@ def add_unlabelled(parser: argparse.ArgumentParser) -> None:
         "--unlabelled",
         choices=("negative", "skip"),
         help=(
-            "what to do with images of YOLO data that have no txt file: negative "
-            "keeps them as images without objects (the default, with a warning), "
-            "skip leaves them out"
+            "what to do with images of a YOLO dataset that have no txt file: negative "
+            "keeps them as images without objects (the default, with a warning), skip "
+            "leaves them out"
         ),
     )
 
@@ -101,9 +101,9 @@ def add_on_error(parser: argparse.ArgumentParser) -> None:
         choices=ON_ERROR,
         help=(
             "what to do about errors in the dataset, such as missing images: raise "
-            "stops and lists them (the default of `convert`), skip leaves out what "
-            "has an error, with a warning, auto leaves out a few and stops if there "
-            "are more (the default elsewhere)"
+            "stops and lists the errors (the default of `convert`), skip leaves out "
+            "whatever has an error and prints a warning, auto does this for a few "
+            "errors and stops if there are more (the default of the other commands)"
         ),
     )
     parser.add_argument(
@@ -123,8 +123,8 @@ def add_reader_options(parser: argparse.ArgumentParser) -> None:
         dest="reader_options",
         metavar="NAME=VALUE",
         help=(
-            "an option that only the reader of one format has: class_attribute for "
-            "VIA, one_based=false for Pascal VOC, box_format for Hugging Face; may "
+            "an option of the reader of one format, such as class_attribute=kind for "
+            "VIA, one_based=false for Pascal VOC, or box_format for Hugging Face; may "
             "be given several times"
         ),
     )
@@ -137,7 +137,7 @@ def add_batch_size(parser: argparse.ArgumentParser, default: int) -> None:
         type=int,
         default=default,
         metavar="N",
-        help="images to process at once (%(default)s)",
+        help="number of images to process at once (default: %(default)s)",
     )
 
 
@@ -147,7 +147,7 @@ def add_threads(parser: argparse.ArgumentParser) -> None:
         "--threads",
         type=int,
         metavar="N",
-        help="threads that an exported model may use",
+        help="number of threads that an exported model may use",
     )
 
 
@@ -157,8 +157,8 @@ def add_runtime(parser: argparse.ArgumentParser) -> None:
         "--runtime",
         choices=RUNTIMES,
         help=(
-            "convert a live model, in memory, for this runtime, which may be faster; "
-            "auto takes the fastest that is installed"
+            "convert a model that is not exported yet, in memory, for this runtime, "
+            "which may be faster; auto takes the fastest runtime that is installed"
         ),
     )
 
@@ -170,8 +170,8 @@ def add_precision(parser: argparse.ArgumentParser) -> None:
         choices=("float32", "bfloat16"),
         default="float32",
         help=(
-            "the precision in which OpenVINO computes: bfloat16 is faster on a "
-            "processor that has it (%(default)s)"
+            "the precision in which OpenVINO computes; bfloat16 is faster on "
+            "processors that support it (default: %(default)s)"
         ),
     )
 
@@ -181,7 +181,7 @@ def add_raw(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--raw",
         action="store_true",
-        help="read the raw weights even if the file has moving averages of them",
+        help="read the raw weights, even if the file also has their moving averages",
     )
 
 
@@ -191,8 +191,8 @@ def add_overwrite(parser: argparse.ArgumentParser) -> None:
         "--overwrite",
         action="store_true",
         help=(
-            "replace existing files; without it they are kept, and the command ends "
-            "with an error before any work"
+            "replace existing files; without this flag, the command keeps them and "
+            "ends with an error before it does any work"
         ),
     )
 
@@ -206,17 +206,23 @@ def add_training_fields(
     these arguments.
     """
     fields = parser.add_argument_group("trainings", argument_default=argparse.SUPPRESS)
-    fields.add_argument("--format", choices=DATASET_FORMATS, help="the format of DATA")
+    add_format(fields)
     add_unlabelled(fields)
     add_on_error(fields)
     add_reader_options(fields)
     fields.add_argument("--steps", type=int, metavar="N", help=steps_help)
     fields.add_argument(
-        "--batch-size", type=int, metavar="N", help="images per step (8)"
+        "--batch-size",
+        type=int,
+        metavar="N",
+        help="number of images per step (default: 8)",
     )
-    fields.add_argument("--seed", type=int, metavar="N", help="random seed (0)")
+    fields.add_argument(
+        "--seed", type=int, metavar="N", help="random seed (default: 0)"
+    )
     add_settings(
-        parser, "any other field of a run, as for `train`; may be given several times"
+        parser,
+        ("set any other field of a run, as in `train`; may be given several times"),
     )
     return fields
 

@@ -16,8 +16,8 @@ from effdet_keras.cli.arguments import (
 
 SUMMARY = "write a dataset in another format"
 DESCRIPTION = (
-    "Reads a dataset in any known format and writes it to a new folder in another "
-    "format: annotations and images, one split or all of them."
+    "Reads a dataset in any known format, and writes its annotations and images to a "
+    "new folder in another format: all splits, or the one of --split."
 )
 
 
@@ -25,7 +25,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Adds the arguments of the command to its parser."""
     add_data(parser)
     parser.add_argument(
-        "out", metavar="OUT", help=("new folder to write, which must not exist yet")
+        "out", metavar="OUT", help=("folder to write, which must not exist yet")
     )
     parser.add_argument(
         "--to",

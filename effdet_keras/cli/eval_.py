@@ -19,11 +19,12 @@ from effdet_keras.cli.arguments import (
 )
 from effdet_keras.errors import InvalidValueError
 
-SUMMARY = "evaluate a model on a dataset, or compare two"
+SUMMARY = "evaluate a model on a dataset, or compare two models"
 DESCRIPTION = (
-    "Prints the metrics of COCO and of Pascal VOC, the AP of each class, the kinds "
-    "of errors and what matters most. --out writes a report with curves and images. "
-    "Two models are compared, with an interval for the difference of their AP."
+    "Prints the metrics of COCO and of Pascal VOC, the AP of each class, the kinds of "
+    "errors, and the findings that matter most. --out writes a report with curves and "
+    "images. With two models, compares them and prints a confidence interval for the "
+    "difference of their AP."
 )
 
 
@@ -34,16 +35,20 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         nargs="*",
         metavar="MODEL",
         help=(
-            "a .keras file, a folder of CheckpointArchive, the folder of a run of "
-            "`train`, an exported file or folder, or the name of a published model "
-            "such as efficientdet-d0; two of them to compare"
+            "the model: a .keras file, a folder that CheckpointArchive wrote, the "
+            "folder of a run of `train`, the name of a published model such as "
+            "efficientdet-d0, or an exported file or folder; give two models to "
+            "compare them"
         ),
     )
     add_data(parser)
     parser.add_argument(
         "--split",
         metavar="NAME",
-        help="the split to evaluate on (test, or else valid, validation or val)",
+        help=(
+            "the split to evaluate on (default: test, or else valid, validation or "
+            "val, or else the images that the run held out)"
+        ),
     )
     add_format(parser)
     add_unlabelled(parser)
@@ -54,14 +59,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--out",
         metavar="FOLDER",
         help=(
-            "folder for numbers.json and report.html; with two models, the report is "
-            "about the second"
+            "folder for numbers.json and report.html; with two models, the report "
+            "describes the second one"
         ),
     )
     parser.add_argument(
         "--json",
         metavar="FILE",
-        help=("file to write the detections to, in COCO's result format"),
+        help="file to write the detections to, in COCO's result format",
     )
     parser.add_argument(
         "--detections",
@@ -69,24 +74,24 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         default=[],
         metavar="FILE",
         help=(
-            "a file of detections in COCO's result format, written by any system, to "
-            "evaluate instead of a model or to compare with one"
+            "a file of detections in COCO's result format, which any system may have "
+            "written, to evaluate instead of a model or to compare with a model"
         ),
     )
     parser.add_argument(
         "--slices",
         metavar="FILE.csv",
         help=(
-            "a CSV file with a row for each image: a column 'file_name' or "
-            "'image_id', and further columns, such as camera or weather, for whose "
-            "values AP is listed"
+            "a CSV file with one row per image: a column 'file_name' or 'image_id', "
+            "and further columns, such as camera or weather; the command prints the AP "
+            "for each of their values"
         ),
     )
     parser.add_argument(
         "--losses",
         action="store_true",
         help=(
-            "also compute the losses, from the same forward pass; needs a .keras "
+            "also compute the losses, in the same forward pass; MODEL must be a .keras "
             "file of a training"
         ),
     )
@@ -94,27 +99,27 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--store-thresholds",
         action="store_true",
         help=(
-            "store the score threshold with the best F1 of each class, and the "
-            "temperature that calibrates scores, in the model's .keras file, for "
-            "`predict --score-threshold best` and `--calibrated`; its weights stay "
-            "as they are. Tune them on another split than the one whose metrics you "
-            "report: --split valid"
+            "store two things in the model's .keras file: for each class the score "
+            "threshold with the best F1, for `predict --score-threshold best`, and the "
+            "temperature that calibrates scores, for `predict --calibrated`. The "
+            "weights do not change. Use another split than the one whose metrics you "
+            "report, such as --split valid"
         ),
     )
     parser.add_argument(
         "--follow",
         action="store_true",
         help=(
-            "MODEL is the folder of a run that another process trains: evaluate each "
-            "new checkpoint until the run is complete"
+            "evaluate each new checkpoint of a run that another process trains, until "
+            "the run is complete; MODEL is the folder of the run"
         ),
     )
     parser.add_argument(
         "--timeout",
         metavar="TIME",
         help=(
-            "with --follow, how long to wait for a new checkpoint, such as 90s, 20m "
-            "or 1.5h (20m)"
+            "with --follow: how long to wait for a new checkpoint, such as 90s, 20m or "
+            "1.5h (default: 20m)"
         ),
     )
     add_threads(parser)

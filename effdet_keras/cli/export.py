@@ -23,12 +23,12 @@ from effdet_keras.export.registry import (
     target_to_write,
 )
 
-SUMMARY = "write a model for another runtime, and check it there"
+SUMMARY = "export a model for another runtime, and check the export"
 DESCRIPTION = (
-    "Writes a model in the format that --format, --target or the ending of OUT "
-    "names, runs the export and the model on the same images, and prints how much "
-    "their results differ. An option that the format or target does not have is an "
-    "error."
+    "Exports a model to the format that --format, --target or the ending of OUT names. "
+    "Then runs the export and the model on the same images, and prints how much their "
+    "results differ. It is an error to give an option that the format or target does "
+    "not have."
 )
 
 _CALIBRATION_SPLITS = ("train", "trainval")
@@ -42,14 +42,18 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "model",
         metavar="MODEL",
         help=(
-            "a .keras file, a folder of CheckpointArchive, the folder of a run of "
-            "`train`, the name of a published model such as efficientdet-d0"
+            "the model: a .keras file, a folder that CheckpointArchive wrote, the "
+            "folder of a run of `train`, or the name of a published model such as "
+            "efficientdet-d0"
         ),
     )
     parser.add_argument(
         "out",
         metavar="OUT",
-        help=("file or folder to write; its ending determines the format"),
+        help=(
+            "file or folder to write; its ending determines the format unless --format "
+            "or --target is given"
+        ),
     )
     parser.add_argument("--format", choices=tuple(FORMATS), help="the format of OUT")
     parser.add_argument(
@@ -57,27 +61,29 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         choices=tuple(TARGETS),
         metavar="TARGET",
         help=(
-            "where the model will run, instead of a format; OUT is then a folder "
-            f"({', '.join(TARGETS)})"
+            "where the model will run, instead of a format; OUT is then a folder: "
+            f"{', '.join(TARGETS)}"
         ),
     )
     parser.add_argument(
         "--images",
         metavar="FOLDER",
-        help="images to check the export with (by default, generated ones)",
+        help="folder of images to check the export with (default: generated images)",
     )
     add_overwrite(parser)
 
     comparing = parser.add_argument_group("comparing the AP of model and export")
     comparing.add_argument(
-        "--evaluate", metavar="DATA", help="dataset to evaluate both on"
+        "--evaluate",
+        metavar="DATA",
+        help="dataset to evaluate both the model and the export on",
     )
     comparing.add_argument(
         "--evaluation-split",
         metavar="NAME",
         help=(
-            "split of that dataset (test or validation, or else the images that the "
-            "run held out)"
+            "split of that dataset (default: test, or else valid, validation or val, "
+            "or else the images that the run held out)"
         ),
     )
 
@@ -89,12 +95,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     calibration.add_argument(
         "--calibration",
         metavar="DATA",
-        help="images like yours: a folder of images, or a dataset",
+        help=(
+            "images like those that the model will see: a folder of images, or a "
+            "dataset"
+        ),
     )
     calibration.add_argument(
         "--calibration-split",
         metavar="NAME",
-        help="split of that dataset (by default, train)",
+        help="split of that dataset (default: train, or else trainval)",
     )
 
     _add_options(parser)

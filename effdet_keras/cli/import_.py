@@ -10,12 +10,12 @@ from effdet_keras.cli.arguments import add_raw
 from effdet_keras.errors import InvalidValueError, check_argument
 from effdet_keras.network.config import MODEL_NAMES
 
-SUMMARY = "read weights of any known kind and write them as another"
+SUMMARY = "read weights of any known kind, and write them as another kind"
 DESCRIPTION = (
     "Reads weights of google/automl, PyTorch effdet, Keras Applications or this "
-    "package. The ending of OUT determines what is written: .keras (an archive), "
-    ".weights.h5, .pth or .safetensors (PyTorch effdet); any other OUT is the prefix "
-    "of a TensorFlow 1 checkpoint of google/automl."
+    "package, and writes them to OUT. The ending of OUT determines the kind of file: "
+    ".keras (an archive), .weights.h5, .pth or .safetensors (for PyTorch effdet). Any "
+    "other OUT is the prefix of a TensorFlow 1 checkpoint for google/automl."
 )
 _WRITTEN = (
     "a path that ends in .keras, .weights.h5, .pth or .safetensors, or the prefix of a "
@@ -33,12 +33,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "out",
         metavar="OUT",
-        help=("file to write, or prefix of a checkpoint; must not exist yet"),
+        help="file to write, or prefix of a checkpoint, which must not exist yet",
     )
     parser.add_argument(
         "--model",
         metavar="NAME",
-        help="the model that the weights belong to, needed if several fit",
+        help=(
+            "the model that the weights belong to; needed only if they fit several "
+            "models"
+        ),
     )
     parser.add_argument(
         "--class-names",
@@ -50,8 +53,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--skip-mismatch",
         action="store_true",
         help=(
-            "keep the initial values of weights that are not in the file or have "
-            "another shape"
+            "keep the initial values of weights that are missing in the file or have "
+            "another shape there"
         ),
     )
     add_raw(parser)

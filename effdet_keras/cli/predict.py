@@ -16,10 +16,11 @@ from effdet_keras.cli.arguments import (
 )
 from effdet_keras.errors import InvalidValueError
 
-SUMMARY = "detect in images, folders, videos, cameras"
+SUMMARY = "detect objects in images, folders, videos and camera streams"
 DESCRIPTION = (
-    "Prints one line per image or frame. --out draws the boxes, and --json writes them "
-    "to a COCO file with scores. The exit status is 1 if an image could not be read."
+    "Detects objects, and prints one line per image or frame. --out writes copies of "
+    "the images with the boxes drawn, and --json writes the boxes and scores to a COCO "
+    "file. The exit status is 1 if an image could not be read."
 )
 
 
@@ -50,7 +51,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="S",
         help=(
             "lowest score to keep, or 'best' for the threshold of each class that "
-            "`eval --store-thresholds` stored with the model (%(default)s)"
+            "`eval --store-thresholds` stored in the model (default: %(default)s)"
         ),
     )
     parser.add_argument(  # the older name of --score-threshold, which still works
@@ -65,8 +66,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--calibrated",
         action="store_true",
         help=(
-            "calibrate the scores with the temperature that `eval "
-            "--store-thresholds` stored with the model"
+            "calibrate the scores with the temperature that `eval --store-thresholds` "
+            "stored in the model"
         ),
     )
     parser.add_argument(
@@ -74,8 +75,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         type=lambda text: [name.strip() for name in text.split(",")],
         metavar="NAMES",
         help=(
-            "classes to keep, such as cat,dog; for a model without class names, "
-            "their numbers, from 0 (all)"
+            "classes to keep, such as cat,dog; if the model has no class names, give "
+            "the numbers of the classes, which start at 0 (default: all)"
         ),
     )
     add_batch_size(parser, default=1)
@@ -86,8 +87,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         type=int,
         metavar="PIXELS",
         help=(
-            "cut large images into square tiles of this side (by default the "
-            "network's input size)"
+            "cut large images into square tiles, and detect in each tile; PIXELS is "
+            "the side of a tile (default: the network's input size)"
         ),
     )
     parser.add_argument(
@@ -96,16 +97,16 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         type=float,
         metavar="SCALE",
         help=(
-            "test-time augmentation: detect in each image and its mirror image, at "
-            "these scales (1.0), and fuse the boxes"
+            "use test-time augmentation: detect in each image and its mirror image, at "
+            "these scales, and fuse the boxes (default scale: 1.0)"
         ),
     )
     parser.add_argument(
         "--track",
         action="store_true",
         help=(
-            "track objects from frame to frame of videos: each object gets a number, "
-            "in the drawing, in --json (track_id) and in --csv"
+            "track objects from frame to frame of a video; each object gets a number, "
+            "which is drawn and written to the files of --json (track_id) and --csv"
         ),
     )
     parser.add_argument(
@@ -117,7 +118,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--crops",
         metavar="FOLDER",
         help=(
-            "folder for crops: the part of the image in each box, in one folder per "
+            "folder for the part of the image inside each box, with one subfolder per "
             "class"
         ),
     )
@@ -126,8 +127,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--runtime",
         choices=RUNTIMES,
         help=(
-            "convert a live model, in memory, for this runtime; auto, the fastest "
-            "that is installed, is the default for 2,000 images and more"
+            "convert a model that is not exported yet, in memory, for this runtime, "
+            "which may be faster; auto takes the fastest runtime that is installed, "
+            "and is the default for 2,000 images or more"
         ),
     )
     add_precision(parser)
@@ -136,9 +138,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--parts",
         metavar="FOLDER",
         help=(
-            "folder or address for the detections, which `effdet-keras merge` writes "
-            "into one file afterwards; INPUT may then be an address, and its "
-            "subfolders are searched too"
+            "folder or address to write the detections to, in several files, which "
+            "`effdet-keras merge` joins into one; INPUT may then be an address, and "
+            "its subfolders are searched too"
         ),
     )
     parser.add_argument(
@@ -146,8 +148,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         default="1/1",
         metavar="I/N",
         help=(
-            "the share of the images that this process takes, such as 3/16; images "
-            "are assigned to shares by their names (%(default)s)"
+            "with --parts: the share of the images that this process takes, such as "
+            "3/16 for the third of 16 processes; the name of an image decides to which "
+            "share it belongs (default: %(default)s)"
         ),
     )
     parser.add_argument(
@@ -156,8 +159,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         default=500,
         metavar="N",
         help=(
-            "images per file of --parts: the most that are lost if the process is "
-            "killed (%(default)s)"
+            "with --parts: number of images per file; at most the work on so many "
+            "images is lost if the process is killed (default: %(default)s)"
         ),
     )
 

@@ -28,12 +28,13 @@ from effdet_keras.weights.checkpoint_files import (
     LAST_FILE,
 )
 
-SUMMARY = "train a detector on a dataset, evaluate it, keep the best checkpoint"
+SUMMARY = "train a detector on a dataset, evaluate it and keep the best checkpoint"
 DESCRIPTION = (
-    "Trains a detector on a dataset, evaluates it after each epoch, keeps the best "
-    "checkpoint, and evaluates that on the test split, or on the validation split if "
-    "there is no test split. Options that are not given are chosen from the data, "
-    "and printed. docs/train.md says what is written to FOLDER."
+    "Trains a detector on a dataset, evaluates it after each epoch and keeps the best "
+    "checkpoint. At the end, evaluates this checkpoint on the test split, or on the "
+    "validation split if there is no test split. The command chooses options that are "
+    "not given to suit the data, and prints them. docs/train.md explains the files in "
+    "FOLDER."
 )
 
 
@@ -44,7 +45,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--out",
         required=True,
         metavar="FOLDER",
-        help="folder of the run: configuration, log, curves, checkpoints",
+        help="folder of the run, for its configuration, log, curves and checkpoints",
     )
     add_overwrite(parser)
 
@@ -56,7 +57,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--model",
         metavar="NAME",
         help=(
-            "a preset, or the address or folder of a TF-Hub module (efficientdet-lite0)"
+            "a preset, or the address or folder of a TF-Hub module (default: "
+            "efficientdet-lite0)"
         ),
     )
     model.add_argument(
@@ -65,7 +67,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="WEIGHTS",
         help=(
             "weights to start from: imagenet, coco, a file, a folder, an address, or "
-            "none (imagenet if these weights can be loaded, or else none)"
+            "none (default: imagenet if these weights can be loaded, otherwise none)"
         ),
     )
     model.add_argument(
@@ -75,90 +77,105 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         type=size_or_auto,
         metavar="PIXELS",
         help=(
-            "the network's input size: one number, height and width, or auto, which "
-            "fits it to the boxes (auto)"
+            "the network's input size: one number, or height and width, or auto, which "
+            "fits the size to the boxes (default: auto)"
         ),
     )
     model.add_argument(
         "--precision",
         metavar="NAME",
-        help="float32, mixed_bfloat16 or mixed_float16 (float32)",
+        help=(
+            "precision of the training: float32, mixed_bfloat16 or mixed_float16 "
+            "(default: float32)"
+        ),
     )
 
     training = parser.add_argument_group("training", argument_default=not_given)
     training.add_argument(
         "--recipe",
         metavar="NAME",
-        help=("auto, or reference for the recipe of google/automl (auto)"),
+        help="auto, or reference for the recipe of google/automl (default: auto)",
     )
     training.add_argument(
         "--learning-rate",
         type=float,
         metavar="RATE",
-        help="the highest learning rate (chosen by the recipe)",
+        help="the highest learning rate (default: chosen by the recipe)",
     )
     training.add_argument(
         "--freeze",
         type=_word,
         metavar="WHAT",
         help=(
-            "backbone, backbone+fpn, all-but-new-classes to add classes to the "
-            "detector of --weights, a regular expression, or none (chosen by the "
-            "recipe)"
+            "which weights to freeze: backbone, backbone+fpn, all-but-new-classes (to "
+            "add classes to the detector of --weights), a regular expression for their "
+            "names, or none (default: chosen by the recipe)"
         ),
     )
     training.add_argument(
         "--quantize-aware",
         action="store_true",
         help=(
-            "quantization-aware training, for an int8 export; its options are set "
-            "with --set, such as quantize_aware.delay=500"
+            "use quantization-aware training, for an int8 export; set its options with "
+            "--set, such as quantize_aware.delay=500"
         ),
     )
     training.add_argument(
         "--teacher",
         metavar="MODEL",
         help=(
-            "knowledge distillation: archive of the teacher, a trained model of the "
-            "same classes (none)"
+            "use knowledge distillation: MODEL is the archive of the teacher, a "
+            "trained model with the same classes (default: none)"
         ),
     )
     training.add_argument(
-        "--epochs", type=int, metavar="N", help="epochs (enough for 1,400 steps)"
+        "--epochs",
+        type=int,
+        metavar="N",
+        help="number of epochs (default: enough for 1,400 steps)",
     )
     training.add_argument(
         "--steps",
         type=int,
         metavar="N",
-        help="steps of the whole training, instead of --epochs",
+        help="number of steps of the whole training, instead of --epochs",
     )
     training.add_argument(
         "--time-budget",
         metavar="TIME",
         help=(
-            "time for the whole run, such as 90s, 20m or 1.5h, instead of --epochs: "
-            "steps and an evaluation are measured first"
+            "time for the whole run, such as 90s, 20m or 1.5h, instead of --epochs; "
+            "the run first measures some steps and an evaluation"
         ),
     )
     training.add_argument(
         "--batch-size",
         type=size_or_auto,
         metavar="N",
-        help="images per step, or auto, which measures the largest that fits (8)",
+        help=(
+            "number of images per step, or auto, which measures the largest batch that "
+            "fits into memory (default: 8)"
+        ),
     )
-    training.add_argument("--seed", type=int, metavar="N", help="random seed (0)")
+    training.add_argument(
+        "--seed", type=int, metavar="N", help="random seed (default: 0)"
+    )
     training.add_argument(
         "--one-batch",
         action="store_true",
-        help="train one step on one batch, to see in a minute whether all parts work",
+        help=(
+            "train only one step on one batch, to see within a minute whether all "
+            "parts work"
+        ),
     )
     training.add_argument(
         "--evaluate-every",
         type=int,
         metavar="N",
         help=(
-            "epochs from one evaluation to the next; 0 only trains, so that `eval "
-            "--follow` can evaluate in another process (1)"
+            "number of epochs from one evaluation to the next; with 0, the run does "
+            "not evaluate, and `eval --follow` can do it in another process (default: "
+            "1)"
         ),
     )
     training.add_argument(
@@ -166,16 +183,16 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         type=int,
         metavar="N",
         help=(
-            "end the training after N evaluations without a better AP; for a "
-            "constant learning rate (none)"
+            "end the training after N evaluations without a better AP; useful with a "
+            "constant learning rate (default: never)"
         ),
     )
     training.add_argument(
         "--profile",
         metavar="STEPS",
         help=(
-            "profile a step, or steps from a first to a last one, such as 10,20, for "
-            "TensorBoard (none)"
+            "steps to profile for TensorBoard: one step, or the first and the last "
+            "one, such as 10,20 (default: none)"
         ),
     )
 
@@ -184,9 +201,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         choices=tuple(TARGETS),
         metavar="TARGET",
         help=(
-            "export the untrained model before the first epoch, so that an export "
-            "that fails is known at once, and the best checkpoint at the end "
-            f"({', '.join(TARGETS)})"
+            "export the best checkpoint for this target at the end, and the untrained "
+            "model before the first epoch, so that a failure shows at once: "
+            f"{', '.join(TARGETS)} (default: none)"
         ),
     )
 
@@ -194,7 +211,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     data.add_argument(
         "--train-file-pattern",
         metavar="PATTERN",
-        help="instead of DATA, files to train on, such as 'data/train-*.tfrecord'",
+        help="files to train on, instead of DATA, such as 'data/train-*.tfrecord'",
     )
     # The spelling of google/automl.
     data.add_argument("--train_file_pattern", metavar="PATTERN", help=argparse.SUPPRESS)
@@ -202,8 +219,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--val-file-pattern",
         metavar="PATTERN",
         help=(
-            "with --train-file-pattern, files to choose the best checkpoint by (a "
-            "fifth of the training images)"
+            "with --train-file-pattern: files to choose the best checkpoint by "
+            "(default: a fifth of the training images is used for this)"
         ),
     )
     data.add_argument("--val_file_pattern", metavar="PATTERN", help=argparse.SUPPRESS)
@@ -212,14 +229,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_on_error(data)
     add_reader_options(data)
     data.add_argument(
-        "--train-split", metavar="NAME", help="the split to train on (train)"
+        "--train-split", metavar="NAME", help="the split to train on (default: train)"
     )
     data.add_argument(
         "--validation-split",
         metavar="NAME",
         help=(
-            "the split to choose the best checkpoint by (val, valid or validation, "
-            "or else a fifth of the training images)"
+            "the split to choose the best checkpoint by (default: val, valid or "
+            "validation, or if there is none, a fifth of the training images)"
         ),
     )
     data.add_argument(
@@ -227,8 +244,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         type=float,
         metavar="SHARE",
         help=(
-            "without a validation split, the fraction of the training images that is "
-            "kept for validation (0.2)"
+            "if there is no validation split: the fraction of the training images to "
+            "keep for validation (default: 0.2)"
         ),
     )
     data.add_argument(
@@ -236,17 +253,21 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         type=str.lower,
         choices=("auto", "hash", "name", "folder", "image"),
         help=(
-            "without a validation split, which images are kept together when one is "
-            "made: auto for near-duplicates and recordings, hash for "
-            "near-duplicates, name for names that differ in a trailing number, "
-            "folder, or image to choose each image by itself (auto)"
+            "if there is no validation split: which images stay together when the "
+            "training images are divided: auto for near-duplicates and recordings, "
+            "hash for near-duplicates, name for images whose names differ only in a "
+            "trailing number, folder for images of one folder, image to choose each "
+            "image by itself (default: auto)"
         ),
     )
     data.add_argument(
         "--test-split",
         type=_word,
         metavar="NAME",
-        help="the split to evaluate the best checkpoint on, or none (test)",
+        help=(
+            "the split to evaluate the best checkpoint on at the end, or none "
+            "(default: test)"
+        ),
     )
     data.add_argument(
         "--balance",
@@ -254,7 +275,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="SHARE",
         help=(
             "train on images of rare classes more often: auto, or the share of images "
-            "below which a class is rare, such as 0.3 (none)"
+            "below which a class is rare, such as 0.3 (default: none)"
         ),
     )
     data.add_argument(
@@ -262,8 +283,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         type=_names,
         metavar="NAMES",
         help=(
-            "augmentations in addition to flip and scale jitter, such as "
-            "mosaic,blur, or none (mosaics in long trainings)"
+            "augmentations in addition to flip and scale jitter, such as mosaic,blur, "
+            "or none (default: mosaic in long trainings)"
         ),
     )
 
@@ -274,9 +295,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         action="append",
         metavar="FIELD=VALUE",
         help=(
-            "any other field of a run, such as monitor=AP50 or "
-            "model_config.max_level=5; values as in YAML; may be given several "
-            "times; a field that a flag sets to another value is an error"
+            "set any other field of a run, such as monitor=AP50 or "
+            "model_config.max_level=5; the value is written as in YAML; may be given "
+            "several times; it is an error if another flag gives the same field "
+            "another value"
         ),
     )
     run.add_argument(
@@ -284,44 +306,47 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="FILE",
         help=(
             "a YAML file with fields of a run, such as the configuration.yaml of "
-            "another run; flags override the file"
+            "another run; flags override its values"
         ),
     )
     run.add_argument(
         "--hparams",
         metavar="TEXT",
-        help="hyper-parameters of google/automl: name=value,... or a YAML file",
+        help=(
+            "hyper-parameters of google/automl: a text such as name=value,name=value, "
+            "or a YAML file"
+        ),
     )
     run.add_argument(
         "--pipeline-config",
         metavar="FILE",
         help=(
-            "the pipeline.config of an EfficientDet of the TensorFlow Object "
-            "Detection API; unsupported options are listed"
+            "the pipeline.config of an EfficientDet of the TensorFlow Object Detection "
+            "API; the command lists options that are not supported"
         ),
     )
     run.add_argument(
         "--ignore-unknown",
         action="store_true",
         help=(
-            "train although --hparams or --pipeline-config has options that change "
-            "the training and are not supported"
+            "train even if --hparams or --pipeline-config has options that are not "
+            "supported and would change the training"
         ),
     )
     run.add_argument(
         "--resume",
         action="store_true",
         help=(
-            "resume the run in FOLDER with its configuration, or start it if there "
-            "is none"
+            "resume the run in FOLDER with its own configuration, or start a run if "
+            "there is none"
         ),
     )
     run.add_argument(
         "--find-rate",
         action="store_true",
         help=(
-            "learning-rate range test: try learning rates in up to 100 steps, print "
-            "a suggestion, write the curve to FOLDER, and train nothing"
+            "do a learning-rate range test instead of a training: try learning rates "
+            "in up to 100 steps, print a suggestion, and write the curve to FOLDER"
         ),
     )
     run.add_argument(
@@ -329,8 +354,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         type=int,
         metavar="N",
         help=(
-            "steps from one checkpoint to the next within an epoch (none: only at "
-            "the end of each epoch)"
+            "number of steps from one checkpoint to the next within an epoch (default: "
+            "checkpoints only at the end of each epoch)"
         ),
     )
     run.add_argument(
@@ -338,23 +363,24 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         type=float,
         metavar="M",
         help=(
-            "minutes from one checkpoint to the next within an epoch; both may be "
-            "given (none)"
+            "number of minutes from one checkpoint to the next within an epoch; may be "
+            "combined with --save-every-steps (default: none)"
         ),
     )
     run.add_argument(
         "--distribute",
         choices=("mirrored", "multiworker", "jax"),
         help=(
-            "mirrored: on all graphics cards of this machine, TensorFlow; "
-            "multiworker: with the processes of a launcher, TensorFlow; jax: on all "
-            "devices and with all processes, JAX (one device)"
+            "mirrored trains on all graphics cards of this machine, with TensorFlow; "
+            "multiworker trains with the processes of a launcher, with TensorFlow; jax "
+            "trains on all devices and with all processes, with JAX (default: one "
+            "device)"
         ),
     )
     run.add_argument(
         "--deterministic",
         action="store_true",
-        help="bit-identical results in every run, which may be slower",
+        help="give bit-identical results in every run, which may be slower",
     )
 
 

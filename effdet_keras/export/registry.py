@@ -25,8 +25,8 @@ from effdet_keras.errors import InvalidTypeError, check_choice, require
 OPTIONS: dict[str, tuple[type | None, str]] = {
     "names": (
         str,
-        'names of inputs and outputs: "effdet", those of this package, or "tfod", '
-        "those of the exporter of the Object Detection API",
+        'names of the inputs and outputs: "effdet" for the names of this package, '
+        '"tfod" for those of the exporter of the TensorFlow Object Detection API',
     ),
     "input_type": (
         str,
@@ -35,47 +35,51 @@ OPTIONS: dict[str, tuple[type | None, str]] = {
     ),
     "input_dtype": (
         str,
-        "numbers of the input: float32, uint8 (pixels), or int8 (pixels minus 128); "
-        "by default uint8 for precision int8, or else float32",
+        "type of the numbers of the input: float32, uint8 (pixels), or int8 (pixels "
+        "minus 128); by default uint8 for precision int8, otherwise float32",
     ),
-    "opset": (int, "version of the ONNX operations, from 13 to 18 (17)"),
+    "opset": (int, "version of the ONNX operations, from 13 to 18 (default: 17)"),
     "additional_outputs": (
         str,
-        "names of layers whose outputs are returned too, separated by commas, such "
-        "as fpn_cells",
+        "names of layers, separated by commas, whose outputs the export also returns, "
+        "such as fpn_cells",
     ),
     "frozen_graph": (bool, "also write a frozen_graph.pb for TensorFlow 1"),
     "precision": (
         str,
-        'precision of the weights: "float32"; "float16", which halves the size and '
-        'computes in float32 on CPUs; "dynamic", weights in 8 bits, and activations '
-        'rounded at run time; "int8", weights and activations in 8 bits',
+        'precision of the weights: "float32"; "float16", which halves the size, and '
+        'computes in float32 on CPUs; "dynamic", with weights in 8 bits and '
+        'activations that are rounded at run time; "int8", with weights and '
+        "activations in 8 bits",
     ),
     "outputs": (
         str,
-        'outputs of the file: "detections", or "raw", class logits and box deltas of '
-        'all anchors; litert also has "levels", the same as one map per level',
+        'outputs of the file: "detections", or "raw" for the class logits and box '
+        'deltas of all anchors; litert also has "levels" for the same numbers as one '
+        "map per level",
     ),
     "calibration": (None, "images like those that the model will see, for int8"),
     "calibration_images": (
         int,
-        "most calibration images to use, evenly spread over all",
+        "the most calibration images to use, evenly spread over all of them",
     ),
     "batch_size": (
         int,
-        'images per batch; for litert, more than 1 only with "raw" outputs',
+        'number of images per batch; for litert, more than 1 works only with "raw" '
+        "outputs",
     ),
-    "max_detections": (int, "most boxes per image; by default, the model's number"),
+    "max_detections": (int, "the most boxes per image; by default, the model's number"),
     "score_threshold": (
         float,
-        "lowest score to keep; by default, the model's, or 0.01 in litert files if "
-        "the model has none",
+        "lowest score to keep; by default, the model's threshold, or 0.01 in litert "
+        "files if the model has none",
     ),
     "iou_threshold": (float, "IoU above which a box suppresses another"),
     "per_class": (bool, "let a box suppress only boxes of its own class"),
     "max_classes_per_detection": (
         int,
-        "classes per box that TFLite_Detection_PostProcess returns, each as a row (1)",
+        "number of classes per box that TFLite_Detection_PostProcess returns, each as "
+        "a row (default: 1)",
     ),
     "detections_per_class": (
         int,
@@ -83,15 +87,15 @@ OPTIONS: dict[str, tuple[type | None, str]] = {
     ),
     "postprocess_ops": (
         str,
-        'the postprocess behind the network: "custom", the operation '
-        'TFLite_Detection_PostProcess; "builtin", operations of LiteRT itself',
+        'operations of the postprocess in the file: "custom" for the one operation '
+        'TFLite_Detection_PostProcess, "builtin" for built-in operations of LiteRT',
     ),
     "int8_scores": (bool, "compute scores in steps of 1/256, as Edge TPUs require"),
     "postprocess": (None, "`Postprocess` of the file; None for the model's own"),
     "vendor": (
         str,
-        "vendor of the NPU, against whose table of operations the file is checked; by "
-        "default, the tables of all vendors",
+        "vendor of the NPU; the operations of the file are compared with the vendor's "
+        "table, or by default with the tables of all vendors",
     ),
     "detector": (
         str,
@@ -99,10 +103,11 @@ OPTIONS: dict[str, tuple[type | None, str]] = {
         '"onnx"',
     ),
     "chip": (str, "the chip for which the compiler builds the file"),
-    "max_batch_size": (int, "most images per batch"),
+    "max_batch_size": (int, "the most images per batch"),
     "runtime_address": (
         str,
-        "address of the folder dist of npm's onnxruntime-web; by default, a public one",
+        "address of the folder dist of the npm package onnxruntime-web; by default, a "
+        "public one",
     ),
 }
 

@@ -10,8 +10,8 @@ from effdet_keras.errors import printable
 
 SUMMARY = "print which model a file of weights belongs to"
 DESCRIPTION = (
-    "Reads weights of any known kind, and prints which model they belong to and what "
-    "would be loaded into it."
+    "Reads weights of any known kind, and prints which model they belong to and which "
+    "of them would be loaded into it."
 )
 
 
@@ -28,7 +28,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--model",
         metavar="NAME",
-        help="the model to load them into (by default, the one that fits)",
+        help="the model to load the weights into (default: the one that fits)",
     )
     parser.add_argument(
         "--all", dest="list_all", action="store_true", help="list every array"

@@ -25,12 +25,12 @@ from effdet_keras.cli.arguments import (
 )
 from effdet_keras.errors import InvalidValueError, require
 
-SUMMARY = "measure how long a model takes per image, or compare its exported files"
+SUMMARY = "measure how long a model takes per image, or compare exported files of it"
 DESCRIPTION = (
-    "Measures how long detection takes, and how long each of its stages: reading the "
-    "files, letterbox, network, postprocess. With DATA and --targets it exports the "
-    "model to each target, and measures for each file AP, the loss of AP against the "
-    "model, milliseconds, megabytes and memory."
+    "Measures how long detection takes, and how long each of its stages takes: reading "
+    "the files, letterbox, network and postprocess. With DATA and --targets, the "
+    "command exports the model to each target, and measures for each exported file the "
+    "AP, the loss of AP against the model, milliseconds, megabytes and memory."
 )
 
 _CALIBRATION_SPLITS = ("train", "trainval")
@@ -45,8 +45,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--targets",
         metavar="NAMES",
         help=(
-            "files to export and measure, with commas between: all; or formats, with a "
-            "precision where they have several (litert-int8), and targets (coral)"
+            "what to export and measure: all, or names separated by commas: formats, "
+            "with a precision if they have several, such as litert-int8, and targets, "
+            "such as coral"
         ),
     )
     files.add_argument(
@@ -55,7 +56,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="folder for the files, benchmark.json, benchmark.md and benchmark.html",
     )
     files.add_argument(
-        "--split", metavar="NAME", help="split of DATA to evaluate on (test or valid)"
+        "--split",
+        metavar="NAME",
+        help=(
+            "the split to evaluate on (default: test, or else valid, validation or "
+            "val, or else the images that the run held out)"
+        ),
     )
     add_format(files)
     add_unlabelled(files)
@@ -64,7 +70,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--images",
         metavar="FOLDER",
-        help="folder of images (by default, generated images of 640 x 480)",
+        help=(
+            "folder of images to detect in (default: generated images of 640 x 480 "
+            "pixels)"
+        ),
     )
     add_batch_size(parser, default=1)
     parser.add_argument(
@@ -72,13 +81,18 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         type=int,
         default=30,
         metavar="N",
-        help="batches to measure, after 3 to warm up (%(default)s)",
+        help=(
+            "number of batches to measure, after 3 batches to warm up (default: "
+            "%(default)s)"
+        ),
     )
-    parser.add_argument("--json", metavar="FILE", help="file for the numbers")
+    parser.add_argument(
+        "--json", metavar="FILE", help="JSON file to write the numbers to"
+    )
     parser.add_argument(
         "--trace",
         metavar="FOLDER",
-        help="folder for a TensorFlow profile of the runs, which it slows down",
+        help="folder for a TensorFlow profile of the runs, which slows them down",
     )
     add_threads(parser)
     add_runtime(parser)

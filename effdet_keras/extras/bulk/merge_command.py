@@ -7,9 +7,9 @@ import warnings
 
 from effdet_keras.cli.arguments import add_overwrite
 
-SUMMARY = "merge the parts of `predict --parts` into one file"
+SUMMARY = "merge the files of `predict --parts` into one file"
 DESCRIPTION = (
-    "Writes the detections of all shards to one file. Each image is in it once, in "
+    "Writes the detections of all shards to one file, which has each image once, in "
     "the order of the images' names."
 )
 
@@ -19,15 +19,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "parts",
         metavar="FOLDER",
-        help=("folder of `predict --parts`, which may be an address"),
+        help="folder or address that was given to `predict --parts`",
     )
     parser.add_argument(
         "out",
         metavar="FILE",
         help=(
-            "file to write, which may be at an address: .json for COCO with scores, "
-            ".jsonl for one line per image, .parquet for one row per image (extra "
-            "`parquet`)"
+            "file or address to write to; its ending determines the format: .json for "
+            "COCO with scores, .jsonl for one line per image, .parquet for one row per "
+            "image (needs the extra `parquet`)"
         ),
     )
     add_overwrite(parser)

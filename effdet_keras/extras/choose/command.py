@@ -9,11 +9,12 @@ from typing import Any
 from effdet_keras._internal.optional_imports import keras
 from effdet_keras.cli.arguments import add_data, add_overwrite, add_training_fields
 
-SUMMARY = "train the best model within limits of milliseconds and megabytes"
+SUMMARY = "find and train the best model within limits on milliseconds and megabytes"
 DESCRIPTION = (
-    "Times the exported files of several models, image sizes and precisions before "
-    "any training. Trains the candidates within the limits, the better ones longer, "
-    "and returns the file with the highest AP on the validation split."
+    "Measures how fast the exported files of several models, image sizes and "
+    "precisions are, before any training. Then trains the candidates within the "
+    "limits, the better ones longer, and writes the file with the highest AP on the "
+    "validation split."
 )
 
 
@@ -25,7 +26,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         required=True,
         metavar="FOLDER",
         help=(
-            "folder to write: best/ with the file, choose.json, choose.html and the "
+            "folder to write to: best/ with the file, choose.json, choose.html and the "
             "runs"
         ),
     )
@@ -35,26 +36,31 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="NAME",
         help=(
             "what the file is for: a format such as litert, onnx or openvino, or a "
-            "target of `export` that runs on this machine (%(default)s)"
+            "target of `export` that runs on this machine (default: %(default)s)"
         ),
     )
     parser.add_argument(
         "--max-ms",
         type=float,
         metavar="MS",
-        help="most milliseconds per image, from its file to its boxes (any)",
+        help=(
+            "the most milliseconds per image, from reading its file to its boxes "
+            "(default: no limit)"
+        ),
     )
     parser.add_argument(
         "--max-mb",
         type=float,
         metavar="MB",
-        help=("most megabytes of the exported file (any)"),
+        help="the most megabytes that the exported file may have (default: no limit)",
     )
     parser.add_argument(
         "--models",
         nargs="+",
         metavar="NAME",
-        help="presets to compare (efficientdet-lite0, -lite1, -lite2 and -d0)",
+        help=(
+            "presets to compare (default: efficientdet-lite0, -lite1, -lite2 and -d0)"
+        ),
     )
     parser.add_argument(
         "--sizes",
@@ -62,30 +68,37 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         type=_size,
         metavar="PIXELS",
         help=(
-            "longest sides of the input, whose shape follows that of the images; or "
-            "height and width, such as 192x256 (192 256 320 384)"
+            "input sizes to compare: the longest side of an input that has the shape "
+            "of the images, or height and width, such as 192x256 (default: 192 256 320 "
+            "384)"
         ),
     )
     parser.add_argument(
         "--precisions",
         nargs="+",
         metavar="NAME",
-        help="precisions of the format to compare, such as float32 int8 (all)",
+        help=(
+            "precisions of the format to compare, such as float32 int8 (default: all)"
+        ),
     )
     parser.add_argument(
         "--eta",
         type=int,
         default=3,
         metavar="N",
-        help="one of N candidates is trained N times as long (%(default)s)",
+        help=(
+            "after each stage, the best one in N candidates is kept, and trained N "
+            "times as long (default: %(default)s)"
+        ),
     )
     parser.add_argument(
         "--rungs",
         type=int,
         metavar="N",
         help=(
-            "number of stages of training, between which candidates are left out; 1 "
-            "trains all to the end (3)"
+            "number of stages of the training, after each of which candidates are left "
+            "out; 1 trains all of them to the end (default: as many as leave one "
+            "candidate, at most 3)"
         ),
     )
     parser.add_argument(
@@ -93,18 +106,21 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         type=int,
         default=30,
         metavar="N",
-        help="images to time each file with (%(default)s)",
+        help="number of images to time each file with (default: %(default)s)",
     )
     parser.add_argument(
-        "--threads", type=int, metavar="N", help="threads that the runtime may use"
+        "--threads",
+        type=int,
+        metavar="N",
+        help="number of threads that the runtime may use",
     )
     parser.add_argument(
         "--resume",
         action="store_true",
-        help="continue the search in FOLDER: what was measured and trained is kept",
+        help="continue the search in FOLDER, and keep what was measured and trained",
     )
     add_overwrite(parser)
-    add_training_fields(parser, "steps of a whole training (1,400)")
+    add_training_fields(parser, "number of steps of a whole training (default: 1,400)")
 
 
 def _size(text):

@@ -19,12 +19,12 @@ from effdet_keras.cli.arguments import (
 )
 from effdet_keras.errors import EffDetError, require
 
-SUMMARY = "say what is wrong with a dataset"
+SUMMARY = "find problems of a dataset, such as missing images and wrong boxes"
 DESCRIPTION = (
-    "Reads a dataset as training does, names what is wrong with it, and says how well "
-    "the anchors of a model cover its boxes. The exit status is 1 if there are errors, "
-    "with --strict also if there are warnings, and 0 if there are none. For a file of "
-    "weights, see `effdet-keras inspect-weights`."
+    "Reads a dataset as training does, prints its problems, and says how well the "
+    "anchors of a model cover its boxes. The exit status is 1 if there are errors "
+    "(with --strict, also if there are warnings), otherwise 0. To inspect a file of "
+    "weights, use `effdet-keras inspect-weights`."
 )
 
 
@@ -38,7 +38,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "judged",
         nargs="?",
         metavar="JUDGED",
-        help="with --suspects: the dataset to judge, where DATA is the folder of a run",
+        help=(
+            "only with --suspects: the dataset to judge; DATA is then the folder of a "
+            "run"
+        ),
     )
     parser.add_argument(
         "--split", metavar="NAME", help="inspect only this split, such as train"
@@ -50,7 +53,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--model",
         default=_MODEL,
         metavar="NAME",
-        help="the model whose anchors are checked (%(default)s)",
+        help="the model whose anchors are checked (default: %(default)s)",
     )
     parser.add_argument(
         "--image-size",
@@ -59,21 +62,22 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         type=int,
         metavar="PIXELS",
         help=(
-            "the network's input size: one number, or height and width (fitted to "
-            "the boxes, as for train)"
+            "the network's input size: one number, or height and width (default: "
+            "fitted to the boxes, as in `train`)"
         ),
     )
     parser.add_argument(
         "--html",
         metavar="FILE",
-        help="write a report of all splits, with sample images",
+        help="write a report about all splits, with sample images, to this file",
     )
     parser.add_argument(
         "--json",
         metavar="FILE",
         help=(
-            "write all problems, with their ids and severities, for other programs; "
-            "'-' writes them to standard output, and the text to standard error"
+            "write all problems, with their ids and severities, to this file, for "
+            "other programs; with '-', they go to standard output, and the text goes "
+            "to standard error"
         ),
     )
     parser.add_argument(
@@ -88,21 +92,21 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="NAMES",
         help=(
             "draw training images with these augmentations, such as mosaic,blur; "
-            "without a name, with flip and scale jitter alone"
+            "without NAMES, only flip and scale jitter are applied"
         ),
     )
     parser.add_argument(
         "--out",
         default="augmented.png",
         metavar="FILE",
-        help="where --augment writes its image; one file per split (%(default)s)",
+        help="the file that --augment writes, one per split (default: %(default)s)",
     )
     parser.add_argument(
         "--anchors",
         action="store_true",
         help=(
-            "fit the anchors to the boxes of the training split, and say what that "
-            "gains and how to use it"
+            "fit the anchors to the boxes of the training split, and print what that "
+            "gains and how to train with them"
         ),
     )
     parser.add_argument(
@@ -116,29 +120,39 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--suspects",
         metavar="FOLDER",
         help=(
-            "`inspect RUN DATA --suspects FOLDER`: a new folder for the images with "
-            "boxes that detectors doubt, which were not trained on them"
+            "usage: `inspect RUN DATA --suspects FOLDER`. Detectors that were not "
+            "trained on an image judge its boxes; the images with annotations that may "
+            "be wrong are written to FOLDER, which must not exist yet"
         ),
     )
     suspects.add_argument(
         "--to",
         choices=("labelstudio", "cvat", "labelme", "coco"),
         default="coco",
-        help="the tool, or the format, of its boxes (%(default)s)",
+        help=(
+            "the labelling tool, or the format, to write the boxes for (default: "
+            "%(default)s)"
+        ),
     )
     suspects.add_argument(
         "--folds",
         type=int,
         default=3,
         metavar="N",
-        help="detectors to train, if RUN was trained on the images (%(default)s)",
+        help=(
+            "number of detectors to train if RUN was trained on the images (default: "
+            "%(default)s)"
+        ),
     )
     suspects.add_argument(
         "--least-suspicion",
         type=float,
         default=0.3,
         metavar="S",
-        help="leave out what is less likely to be wrong, 0 to 1 (%(default)s)",
+        help=(
+            "leave out annotations that are wrong with a probability below S, from 0 "
+            "to 1 (default: %(default)s)"
+        ),
     )
     add_overwrite(parser)
 

@@ -7,7 +7,7 @@ import argparse
 from effdet_keras._internal.optional_imports import keras
 from effdet_keras.cli.arguments import add_overwrite
 
-SUMMARY = "train a detector on a small dataset, evaluate, archive, draw"
+SUMMARY = "see the whole workflow on a small dataset: train, evaluate, save, draw"
 DESCRIPTION = (
     "Shows the whole workflow in 5 minutes on two CPU cores: it trains a detector on "
     "205 images of blood cells, which are part of the package, evaluates it on 72 "
@@ -23,20 +23,27 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--out",
         default="demo",
         metavar="FOLDER",
-        help="folder to write to (%(default)s)",
+        help="folder to write to (default: %(default)s)",
     )
     parser.add_argument(
         "--epochs",
         type=int,
         default=12,
         metavar="N",
-        help="epochs to train (%(default)s)",
+        help="number of epochs (default: %(default)s)",
     )
     parser.add_argument(
-        "--images", type=int, metavar="N", help="images to train on (all 205)"
+        "--images",
+        type=int,
+        metavar="N",
+        help="number of images to train on (default: all 205)",
     )
     parser.add_argument(
-        "--seed", type=int, default=0, metavar="N", help="random seed (%(default)s)"
+        "--seed",
+        type=int,
+        default=0,
+        metavar="N",
+        help="random seed (default: %(default)s)",
     )
     add_overwrite(parser)
 

@@ -15,11 +15,12 @@ from effdet_keras.cli.arguments import (
     size_or_auto,
 )
 
-SUMMARY = "forecast how much AP twice as many images would gain"
+SUMMARY = "forecast how much AP would rise with twice as many images"
 DESCRIPTION = (
-    "Trains on nested parts of a dataset, and forecasts with a power law the AP of "
-    "all images and of twice as many, also for each class. It needs 40 images or "
-    "more, and takes the time of three trainings."
+    "Trains on parts of a dataset, by default three, each of which contains the "
+    "smaller ones. From the AP of the parts, a power law forecasts the AP with all "
+    "images and with twice as many, also for each class. The dataset must have 40 "
+    "images or more. A forecast takes as long as three trainings."
 )
 
 
@@ -30,7 +31,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--out",
         required=True,
         metavar="FOLDER",
-        help="folder of the trainings, forecast.json and forecast.html",
+        help="folder for the trainings, forecast.json and forecast.html",
     )
     parser.add_argument(
         "--percents",
@@ -39,27 +40,31 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         default=[12, 25, 50],
         metavar="P",
         help=(
-            "the parts of the images to train on, in percent; 100 is all images (12 "
-            "25 50)"
+            "the parts of the dataset to train on, in percent of the images; 100 is "
+            "all images (default: 12 25 50)"
         ),
     )
     parser.add_argument(
         "--time-budget",
         metavar="TIME",
         help=(
-            "time for all trainings, such as 40m or 2h: a quarter for each part, and "
-            "a quarter for all images if that is left"
+            "time for all trainings, such as 40m or 2h; each part gets a quarter of "
+            "it, and if a quarter is left, the model is also trained on all images"
         ),
     )
     parser.add_argument(
         "--resume",
         action="store_true",
-        help="continue the forecast in FOLDER: what was measured is kept",
+        help="continue the forecast in FOLDER, and keep what was measured",
     )
     add_overwrite(parser)
-    fields = add_training_fields(parser, "steps of each training (1,400)")
+    fields = add_training_fields(
+        parser, "number of steps of each training (default: 1,400)"
+    )
     fields.add_argument(
-        "--model", metavar="NAME", help="a preset, as for train (efficientdet-lite0)"
+        "--model",
+        metavar="NAME",
+        help="a preset, as in `train` (default: efficientdet-lite0)",
     )
     fields.add_argument(
         "--image-size",
@@ -67,7 +72,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         nargs="+",
         type=size_or_auto,
         metavar="PIXELS",
-        help="the network's input size, as for train (fitted to all boxes)",
+        help=(
+            "the network's input size, as in `train` (default: fitted to the boxes of "
+            "all images)"
+        ),
     )
 
 

@@ -8,19 +8,19 @@ from typing import Any
 
 from effdet_keras._internal.optional_imports import keras
 from effdet_keras.cli.arguments import (
-    DATASET_FORMATS,
     add_batch_size,
+    add_format,
     add_reader_options,
     add_unlabelled,
 )
 
 SUMMARY = "choose the images to label next, with boxes to correct in a labelling tool"
 DESCRIPTION = (
-    "Ranks images without labels by how much their labels are expected to teach a "
-    "detector. First come images with uncertain scores, with other boxes in their "
-    "mirror image, or unlike the labelled images; near-duplicates come last. Writes "
-    "the first images, with the detector's boxes as pre-annotations for a labelling "
-    "tool."
+    "Ranks unlabelled images by how much a detector is expected to learn from their "
+    "labels. First come images in which the detector is unsure of its scores, in whose "
+    "mirror images it finds other boxes, or which differ most from the labelled "
+    "images; near-duplicates come last. Writes the first images, with the detector's "
+    "boxes as pre-annotations to correct in a labelling tool."
 )
 
 
@@ -53,16 +53,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         type=int,
         default=100,
         metavar="N",
-        help="images to write; 0 writes all (%(default)s)",
+        help="number of images to write; 0 writes all (default: %(default)s)",
     )
     parser.add_argument(
         "--labelled",
         metavar="DATA",
-        help="the dataset that is labelled already (the data of RUN)",
+        help="the dataset that is labelled already (default: the data of RUN)",
     )
-    parser.add_argument(
-        "--format", choices=DATASET_FORMATS, help="the format of --labelled DATA"
-    )
+    add_format(parser, "--labelled DATA")
     add_unlabelled(parser)
     add_reader_options(parser)
     parser.add_argument(
@@ -71,8 +69,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         default=0.3,
         metavar="S",
         help=(
-            "lowest score of the boxes to write, or 'best' for the thresholds that "
-            "`eval --store-thresholds` stored (%(default)s)"
+            "lowest score of the boxes to write, or 'best' for the threshold of each "
+            "class that `eval --store-thresholds` stored in the model (default: "
+            "%(default)s)"
         ),
     )
     add_batch_size(parser, default=8)
@@ -80,8 +79,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--address",
         metavar="TEXT",
         help=(
-            "prefix of the names of images in the tasks of Label Studio, such as "
-            "s3://bucket/ (its local files)"
+            "prefix of the image names in the tasks of Label Studio, such as "
+            "s3://bucket/ (default: the prefix for its local files)"
         ),
     )
 

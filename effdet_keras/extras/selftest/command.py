@@ -18,12 +18,13 @@ from effdet_keras.cli.arguments import (
 )
 from effdet_keras.errors import InvalidValueError
 
-SUMMARY = "find the stage at which a training loses its boxes"
+SUMMARY = "find out why a training does not learn"
 DESCRIPTION = (
-    "For a training that does not learn: follows the boxes of a dataset through "
-    "reading, letterbox, matching and encoding, scores the boxes that are left after "
-    "each stage, and trains the model to memorize four images. The exit status is 1 "
-    "if a stage fails. docs/selftest.md says what each stage means."
+    "Finds the stage at which a training loses its boxes: follows the boxes of a "
+    "dataset through reading, letterbox, matching and encoding, and measures the AP of "
+    "the boxes that are left after each stage. Then trains the model to memorize four "
+    "images. The exit status is 1 if a stage fails. docs/selftest.md explains each "
+    "stage."
 )
 
 
@@ -35,14 +36,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         nargs="?",
         metavar="MODEL",
         help=(
-            "a .keras file, the folder of a run, or a folder of CheckpointArchive "
-            "(by default, a new model)"
+            "the model: a .keras file, the folder of a run of `train`, or a folder "
+            "that CheckpointArchive wrote (default: a new model)"
         ),
     )
     parser.add_argument(
         "--split",
         metavar="NAME",
-        help="the split to test with (train, or else the only one)",
+        help="the split to test with (default: train, or else the only one)",
     )
     add_format(parser)
     add_unlabelled(parser)
@@ -51,8 +52,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--model",
         metavar="NAME",
         help=(
-            "a preset, instead of MODEL, built as `effdet-keras train` builds it "
-            "(efficientdet-lite0)"
+            "a preset, instead of MODEL, from which a new model is built as in `train` "
+            "(default: efficientdet-lite0)"
         ),
     )
     parser.add_argument(
@@ -62,33 +63,36 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         type=int,
         metavar="PIXELS",
         help=(
-            "the input size of --model: one number, or height and width (fitted to "
-            "the boxes)"
+            "the network's input size, for a new model: one number, or height and "
+            "width (default: fitted to the boxes, as in `train`)"
         ),
     )
     add_settings(
         parser,
-        "any other field of a run, as for `effdet-keras train`, such as "
-        "model_config.anchor_scale=3",
+        "set any other field of a run, as in `train`, such as "
+        "model_config.anchor_scale=3; may be given several times",
     )
     parser.add_argument(
         "--num-images",
         type=int,
         metavar="N",
-        help="follow the boxes of N images, drawn at random (all)",
+        help=(
+            "follow only the boxes of N images, which are chosen at random (default: "
+            "all images)"
+        ),
     )
     parser.add_argument(
         "--no-training",
         dest="training",
         action="store_false",
-        help="leave out the last stage, which takes minutes",
+        help="leave out the last stage, the training, which takes minutes",
     )
     parser.add_argument(
         "--steps",
         type=int,
         default=400,
         metavar="N",
-        help="most steps of the last stage (%(default)s)",
+        help="the most steps of the last stage, the training (default: %(default)s)",
     )
 
 

@@ -19,11 +19,12 @@ from effdet_keras.cli.arguments import (
 )
 from effdet_keras.extras.serving import REQUIRED
 
-SUMMARY = "answer detection requests over HTTP: images in, boxes out"
+SUMMARY = "serve a model over HTTP: send images, and get boxes"
 DESCRIPTION = (
-    "Detects in images that are sent to /detect; / is a page to drop images on. "
-    "SIGTERM ends the server after all accepted requests have been answered. SIGHUP "
-    "opens MODEL again; until that is done, the old model answers."
+    "Starts an HTTP server that detects objects in the images that are sent to "
+    "/detect; its page / lets you drop images in a browser. On SIGTERM, the server "
+    "answers all accepted requests and ends. On SIGHUP, it opens MODEL again; until "
+    "that is done, the old model answers."
 )
 
 
@@ -60,13 +61,23 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Adds the arguments of the command to its parser."""
     add_model(parser)
     parser.add_argument(
-        "--host", default="127.0.0.1", help="address to listen on (%(default)s)"
+        "--host",
+        default="127.0.0.1",
+        help="address to listen on (default: %(default)s)",
     )
-    parser.add_argument("--port", type=int, default=8000, help="port (%(default)s)")
+    parser.add_argument(
+        "--port",
+        type=int,
+        default=8000,
+        help="port to listen on (default: %(default)s)",
+    )
     parser.add_argument(
         "--calibrated",
         action="store_true",
-        help="calibrate the scores with the temperature that is stored with the model",
+        help=(
+            "calibrate the scores with the temperature that `eval --store-thresholds` "
+            "stored in the model"
+        ),
     )
     add_threads(parser)
     add_runtime(parser)
@@ -77,63 +88,72 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         type=int,
         default=argparse.SUPPRESS,
         metavar="N",
-        help="most bytes of an image (10,000,000)",
+        help="the most bytes of an image file (default: 10,000,000)",
     )
     parser.add_argument(
         "--max-pixels",
         type=int,
         default=argparse.SUPPRESS,
         metavar="N",
-        help="most pixels of an image, up to 89,478,485 (25,000,000)",
+        help="the most pixels of an image; at most 89,478,485 (default: 25,000,000)",
     )
     parser.add_argument(
         "--max-side",
         type=int,
         default=argparse.SUPPRESS,
         metavar="N",
-        help="most pixels along a side of an image (16,384)",
+        help="the most pixels along a side of an image (default: 16,384)",
     )
     parser.add_argument(
         "--max-batch",
         type=int,
         default=argparse.SUPPRESS,
         metavar="N",
-        help="most images per batch of the network (8)",
+        help="the most images per batch of the network (default: 8)",
     )
     parser.add_argument(
         "--max-wait",
         type=float,
         default=argparse.SUPPRESS,
         metavar="N",
-        help="seconds that an image waits for others to fill the batch (0.005)",
+        help=(
+            "number of seconds that an image waits for others to fill the batch "
+            "(default: 0.005)"
+        ),
     )
     parser.add_argument(
         "--max-queue",
         type=int,
         default=argparse.SUPPRESS,
         metavar="N",
-        help="most images that wait for the network (64)",
+        help="the most images that may wait for the network (default: 64)",
     )
     parser.add_argument(
         "--max-requests",
         type=int,
         default=argparse.SUPPRESS,
         metavar="N",
-        help="most requests of /detect at the same time (256)",
+        help="the most requests to /detect at the same time (default: 256)",
     )
     parser.add_argument(
         "--body-timeout",
         type=float,
         default=argparse.SUPPRESS,
         metavar="N",
-        help="seconds within which the image of a request must arrive (15)",
+        help=(
+            "number of seconds within which the image of a request must arrive "
+            "(default: 15)"
+        ),
     )
     parser.add_argument(
         "--timeout",
         type=float,
         default=argparse.SUPPRESS,
         metavar="N",
-        help="seconds from its arrival within which the answer must be ready (30)",
+        help=(
+            "number of seconds from the arrival of an image within which its answer "
+            "must be ready (default: 30)"
+        ),
     )
 
 

@@ -8,9 +8,9 @@ from effdet_keras._internal.optional_imports import keras
 
 SUMMARY = "push a model to the Hugging Face Hub, with a model card"
 DESCRIPTION = (
-    "Uploads the best checkpoint of a run, or an archive, and a model card with the "
-    "known facts about its data and metrics, in one commit. A repository that "
-    "already has this model gets a new commit."
+    "Uploads the best checkpoint of a run, or an archive, together with a model card "
+    "that states the known facts about its data and metrics, in one commit. If the "
+    "repository already has this model, the upload is a new commit."
 )
 
 
@@ -19,26 +19,33 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "model",
         metavar="MODEL",
-        help="the folder of a run, a folder of CheckpointArchive or a .keras file",
+        help=(
+            "the model: a .keras file, the folder of a run of `train`, or a folder "
+            "that CheckpointArchive wrote"
+        ),
     )
-    parser.add_argument("address", metavar="ADDRESS", help="hf://owner/name")
+    parser.add_argument(
+        "address",
+        metavar="ADDRESS",
+        help="the repository on the hub, written as hf://owner/name",
+    )
     parser.add_argument(
         "--license",
         metavar="NAME",
         help=(
-            "licence of the weights as the hub spells it, such as apache-2.0 (by "
-            "default, the licence in the repository's model card)"
+            "licence of the weights as the hub spells it, such as apache-2.0 (default: "
+            "the licence in the repository's model card)"
         ),
     )
     parser.add_argument(
         "--private",
         action="store_true",
-        help=("make the repository private if it is new"),
+        help="make the repository private if it is new",
     )
     parser.add_argument(
         "--overwrite",
         action="store_true",
-        help="push even if the repository has another model or other files",
+        help="upload even if the repository has another model or other files",
     )
 
 
