@@ -268,8 +268,8 @@ def load_train_valid(
     verb = "is" if len(valid) == 1 else "are"
     print(
         f"There is no validation split: {count_of(len(valid), 'image')} of '{name}', "
-        f"chosen at random, {verb} kept for validation, and {len(train)} "
-        f"{'is' if len(train) == 1 else 'are'} trained on."
+        f"chosen at random, {verb} kept for validation, and "
+        f"{count_of(len(train), 'is', 'are')} trained on."
     )
     return train, valid
 

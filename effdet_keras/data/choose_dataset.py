@@ -619,9 +619,7 @@ def _note_of_other(chosen, other):
     counts = (
         "no annotation" if n is None else count_of(n, "box", "boxes") for n in counts
     )
-    how = "1 image differs: "
-    if len(different) > 1:
-        how = f"{len(different):,} images differ, such as "
+    how = count_of(len(different), "image differs: ", "images differ, such as ")
     how += f"{name!r} ({_compare(*counts)})"
     unread = "" if other.is_sound else ", not counting what cannot be read"
     all_counts = _compare(chosen.counted, f"{other.counted}{unread}")

@@ -354,7 +354,7 @@ def _final_evaluation(configuration, splits, folder, log):
         print(f"{checkpoint} was not evaluated.")
         return FineTuned(model, {}, None, None, history, folder.path)
     name, dataset = splits.final
-    print(f"{checkpoint} on the {len(dataset)} images of '{name}':")
+    print(f"{checkpoint} on the {count_of(len(dataset), 'image')} of '{name}':")
     # The progress bar counts images. It uses carriage returns, so it needs a terminal.
     has_bar = sys.stdout.isatty() and configuration.verbose != 0
     options = {"batch_size": configuration.batch_size, "verbose": has_bar}
@@ -418,13 +418,14 @@ def _facts(configuration, splits, log, model, checkpoint):
     name, dataset = splits.final
     height, width = model.config.image_size
     minutes = sum(row["seconds"] for row in log.rows) / 60
+    images = count_of(len(dataset), "image")
     return {
         "model": f"{model.name}, {model.count_params():,} parameters",
         "network's input": f"{height} x {width}",
         "weights at the start": _start(configuration),
         "checkpoint": checkpoint,
-        "trained on": f"{len(splits.train):,} images",
-        "evaluated on": f"{len(dataset):,} images of '{name}'{_shared_images(splits)}",
+        "trained on": count_of(len(splits.train), "image"),
+        "evaluated on": f"{images} of '{name}'{_shared_images(splits)}",
         "training": f"{minutes:.1f} minutes for {count_of(len(log.rows), 'epoch')}",
         **environment_facts(describe_environment()),
     }

@@ -39,7 +39,7 @@ from effdet_keras._internal.whole_files import (
 )
 from effdet_keras._internal.yaml_text import read_yaml
 from effdet_keras._version import __version__
-from effdet_keras.data.dataset import DetectionDataset
+from effdet_keras.data.dataset import DetectionDataset, count_of
 from effdet_keras.errors import (
     InvalidStateError,
     InvalidValueError,
@@ -239,8 +239,9 @@ class RunFolder:
         rows = read_rows(self.log)
         if len(rows) > 1:
             raise InvalidStateError(
-                f"The run in '{self._folder.name}' has a log of {len(rows)} epochs, "
-                f"but no checkpoint in '{self.archive}' to continue from: "
+                f"The run in '{self._folder.name}' has a log of "
+                f"{count_of(len(rows), 'epoch')}, but no checkpoint in "
+                f"'{self.archive}' to continue from: "
                 f"'{LAST_FILE}' was moved or removed. Put it back, or begin again "
                 "with `overwrite` (--overwrite) or in another folder."
             )

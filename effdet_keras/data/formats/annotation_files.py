@@ -23,6 +23,7 @@ from effdet_keras._internal.remote_path import (
     path_of,
 )
 from effdet_keras._internal.yaml_text import read_text
+from effdet_keras.data.dataset import count_of
 from effdet_keras.data.formats import reading
 from effdet_keras.data.formats.dataset_files import (
     split_folders,
@@ -212,7 +213,7 @@ def read_path(
 def note_rotated(problems: Any, source: Any, rotated: Sequence[str]) -> None:
     """Adds a note of the number of rotated boxes, with the first of them."""
     if rotated:
-        number = "1 box is" if len(rotated) == 1 else f"{len(rotated):,} boxes are"
+        number = count_of(len(rotated), "box is", "boxes are")
         problems.add_note("oriented box", source, f"{number} rotated: {rotated[0]}")
 
 

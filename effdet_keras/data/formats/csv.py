@@ -524,7 +524,7 @@ def _read_rows(path, problems):
     rows = _with_ends_behind(rows, path, problems)
     negative = [row for row in rows if row.box is None and row.label]
     if negative:
-        what = "1 row has" if len(negative) == 1 else f"{len(negative):,} rows have"
+        what = count_of(len(negative), "row has", "rows have")
         detail = f"{what} a class and no box, such as {negative[0].label!r} of "
         problems.add_note("class without box", path.name, detail + negative[0].image)
     return rows

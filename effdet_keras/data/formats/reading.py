@@ -228,7 +228,7 @@ def _labels(found, keys, problems, why_unknown):
             unknown[name] += 1
             place.setdefault(name, image.place)
     for name, count in unknown.items():
-        boxes = "1 box" if count == 1 else f"{count:,} boxes"
+        boxes = count_of(count, "box", "boxes")
         why = why_unknown(name)
         detail = (
             f"{boxes} with {why}"

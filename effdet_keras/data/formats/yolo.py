@@ -269,10 +269,8 @@ def _note_unlisted(images, layout, split, problems):
     left = [image for image, t in zip(labels.images, labels.is_there) if t]
     if left:
         lists = ", ".join(dict.fromkeys(place.name for place in places))
-        which = (
-            "1 image with a txt file is"
-            if len(left) == 1
-            else f"{len(left):,} images with txt files are"
+        which = count_of(
+            len(left), "image with a txt file is", "images with txt files are"
         )
         detail = f"{which} in none of the lists {lists} and not read, such as "
         problems.add("unlisted images", layout.folder, f"{detail}{str(left[0])!r}")
@@ -338,10 +336,14 @@ def _labelled(images, layout, unlabelled, problems):
         )
         problems.add("images without txt file", folder, detail)
     if labels.stray:
+        stray = count_of(
+            len(labels.stray),
+            "txt file with boxes belongs to no image and is",
+            "txt files with boxes belong to no image and are",
+        )
         detail = (
-            f"{len(labels.stray):,} txt files with boxes belong to no image and are "
-            f"left out, such as {str(labels.stray[0])!r}: the image must have the "
-            "same name except for its ending, in the same upper and lower case"
+            f"{stray} left out, such as {str(labels.stray[0])!r}: the image must have "
+            "the same name except for its ending, in the same upper and lower case"
         )
         problems.add("txt files without image", folder, detail)
     if unlabelled == "negative":

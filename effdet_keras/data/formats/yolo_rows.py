@@ -13,6 +13,7 @@ import numpy as np
 
 from effdet_keras._internal.remote_path import for_each
 from effdet_keras._internal.yaml_text import read_text
+from effdet_keras.data.dataset import count_of
 from effdet_keras.data.formats import reading
 from effdet_keras.data.problems import Problems
 from effdet_keras.images import LFS_CURE, is_lfs_pointer
@@ -566,10 +567,9 @@ class _Notes:
         """Adds one note of each kind, which names the first row of that kind."""
         for kind, count in self._rows.items():
             path, line = self._first[kind]
-            rows = "1 row" if count == 1 else f"{count:,} rows"
-            files = len(self._files[kind])
-            where = "1 file" if files == 1 else f"{files:,} files"
-            detail = f"{rows} in {where}, the first in line {line}: {_WORDS[kind]}"
+            rows = count_of(count, "row")
+            files = count_of(len(self._files[kind]), "file")
+            detail = f"{rows} in {files}, the first in line {line}: {_WORDS[kind]}"
             if kind == "pose label" and patterns.has_visibility:
                 detail += (
                     ". The data.yaml has no `kpt_shape`, but the numbers are those of "

@@ -35,12 +35,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(parts: str, out: str, *, overwrite: bool = False) -> None:
     """Writes the detections of all shards into one file."""
+    from effdet_keras.data.dataset import count_of
     from effdet_keras.extras.bulk.merge import merge_parts
 
     count, failed = merge_parts(parts, out, overwrite=overwrite)
     if failed:
         names = ", ".join(map(repr, failed[:10])) + (", ..." if failed[10:] else "")
         warnings.warn(
-            f"{len(failed):,} images could not be read: {names}", stacklevel=2
+            f"{count_of(len(failed), 'image')} could not be read: {names}", stacklevel=2
         )
-    print(f"Wrote '{out}': {count:,} images")
+    print(f"Wrote '{out}': {count_of(count, 'image')}")

@@ -13,6 +13,7 @@ import warnings
 from effdet_keras._internal.number_ranges import check_whole_number
 from effdet_keras._internal.remote_path import path_of
 from effdet_keras._internal.whole_files import is_remote
+from effdet_keras.data.dataset import count_of
 from effdet_keras.errors import InvalidValueError
 from effdet_keras.export.runtime import ExportedDetector
 from effdet_keras.extras.bulk.batch_detector import BatchDetector
@@ -58,9 +59,8 @@ def detect_shard(detector, sources, parts, shard, *, part_images):
             again.append(name)
     if gone := len(known.keys() - sources.keys()):
         warnings.warn(
-            f"{gone:,} {'image' if gone == 1 else 'images'} of the parts "
-            f"{'is' if gone == 1 else 'are'} no longer among the inputs; the "
-            "detections that were written before are kept",
+            f"{count_of(gone, 'image of the parts is', 'images of the parts are')} no "
+            "longer among the inputs; the detections that were written before are kept",
             stacklevel=2,
         )
     num_left, num_seen, start = len(new) + len(again), 0, time.monotonic()
@@ -79,7 +79,7 @@ def detect_shard(detector, sources, parts, shard, *, part_images):
         speed = num_seen / max(time.monotonic() - start, 1e-6)
         print(
             f"shard {shard}: {len(sources) - num_left + num_seen:,} of "
-            f"{len(sources):,} images, {speed:.1f} images per second",
+            f"{count_of(len(sources), 'image')}, {speed:.1f} images per second",
             flush=True,
         )
 

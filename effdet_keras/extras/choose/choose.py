@@ -40,7 +40,7 @@ from effdet_keras._internal.whole_files import (
     write_text,
 )
 from effdet_keras.data.anchor_fit import input_size_of_side
-from effdet_keras.data.dataset import DetectionDataset, boxes_per_class
+from effdet_keras.data.dataset import DetectionDataset, boxes_per_class, count_of
 from effdet_keras.detect.evaluate import evaluate
 from effdet_keras.errors import (
     InvalidStateError,
@@ -654,8 +654,9 @@ class _Search:
                 reached.append(found)
         if not reached:
             raise InvalidStateError(
-                f"No candidate is left: none could be trained for {end} epochs. The "
-                f"first, {name_of(*rung[0].candidate)}, failed: {rung[0].reason}\n"
+                "No candidate is left: none could be trained for "
+                f"{count_of(end, 'epoch')}. The first, "
+                f"{name_of(*rung[0].candidate)}, failed: {rung[0].reason}\n"
                 f"'{self.folder / _FILE}' has the reasons for all of them. Correct "
                 "the causes, and begin again with `overwrite` (--overwrite) or in "
                 "another folder."

@@ -455,9 +455,9 @@ def _find_in_boxes(dataset, config):
         missing = sum(p.kind == "missing image" for p in dataset.problems)
         detail = "there is no image"
         if missing:
-            was = "was not found" if missing == 1 else "were not found"
+            lost = count_of(missing, "annotated image was", "annotated images were")
             detail += (
-                f": {count_of(missing, 'annotated image')} {was}. Put the images at "
+                f": {lost} not found. Put the images at "
                 "the paths that the annotations give, or pass the folder that holds "
                 "both the images and the annotations"
             )

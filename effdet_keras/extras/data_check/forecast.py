@@ -7,6 +7,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from effdet_keras.data.dataset import count_of
 from effdet_keras.data.record import concat_field, owners
 
 
@@ -21,7 +22,7 @@ class Training(NamedTuple):
     ap: float  # on `test`
 
     def __str__(self):
-        classes = "1 class" if self.classes == 1 else f"{self.classes} classes"
+        classes = count_of(self.classes, "class", "classes")
         return (
             f"{self.name} ({classes}, {self.boxes_per_image:.2g} boxes per image, "
             f"boxes about {100 * self.side:.0f} % as long as the image)"

@@ -79,8 +79,7 @@ def _verdict(report):
     """Returns the last line: whether the dataset is fit to train on, and counts."""
     counts = Counter(problem.severity for problem in report.problems)
     words = ", ".join(
-        f"{counts[severity]:,} {severity.value}{'' if counts[severity] == 1 else 's'}"
-        for severity in Severity
+        count_of(counts[severity], severity.value) for severity in Severity
     )
     return f"{'Fit to train on' if report.ok else 'Not fit to train on'}: {words}"
 
@@ -287,6 +286,7 @@ def _class_chart(dataset):
     shown = order if len(order) <= most else order[: most - 1]
     names = [dataset.class_names[label] for label in shown]
     values, rest = counts[shown].tolist(), counts[order[len(shown) :]]
-    words = (f"And {len(rest)} more classes with {rest.sum():,} boxes.",)
+    more = count_of(len(rest), "more class", "more classes")
+    words = (f"And {more} with {count_of(rest.sum(), 'box', 'boxes')}.",)
     svg = charts.bars(names, values, [f"{value:,}" for value in values])
     return Chart("Boxes of each class", svg, words if len(rest) else ())

@@ -153,7 +153,7 @@ run...
         _write(out, dataset, suspects, to, os.fspath(run))
     kinds = Counter(suspect.kind for suspect in suspects)
     listed = ", ".join(f"{count:,} {kind}" for kind, count in kinds.items()) or "none"
-    print(f"Doubted annotations of {len(dataset):,} images: {listed}")
+    print(f"Doubted annotations of {count_of(len(dataset), 'image')}: {listed}")
     return suspects
 
 
@@ -177,8 +177,8 @@ def fold_indices(
     """
     if len(dataset) < num_folds:
         raise InvalidValueError(
-            f"There are {len(dataset)} images for {num_folds} folds: give "
-            "fewer folds, or more images."
+            f"{count_of(len(dataset), 'image is', 'images are')} too few for "
+            f"{num_folds} folds: give fewer folds (`folds`, --folds), or more images."
         )
     grouping, left = image_groups(dataset.records), np.arange(len(dataset))
     folds = []
@@ -211,7 +211,8 @@ class _Judge:
         results = []
         if not is_known.all():
             new = self.dataset.subset(np.flatnonzero(~is_known))
-            print(f"{len(new):,} images were not trained on: the run judges them.")
+            number = count_of(len(new), "image")
+            print(f"The run judges {number} that it was not trained on.")
             model = EfficientDet.from_archive(self.run.archive)
             results += image_results(model, new, **options)
         if is_known.any():

@@ -84,8 +84,9 @@ def follow_run(run, data, *, timeout="20m", batch_size=8, out=None):
     out = folder.followed if is_of_run else local_path(out, "`--out`")
     numbers = _Numbers(out, f"{folder.path}", split, is_of_run)
     print(
-        f"Following '{name}' on the {len(dataset):,} images of '{split}'. It ends "
-        f"when the run is complete, or when no new checkpoint appears for {timeout}.",
+        f"Following '{name}' on the {count_of(len(dataset), 'image')} of '{split}'. "
+        "It ends when the run is complete, or when no new checkpoint appears for "
+        f"{timeout}.",
         flush=True,
     )
     checkpoints = NewCheckpoints(folder.archive, {moment_of(r) for r in numbers.rows})

@@ -22,6 +22,7 @@ from effdet_keras._internal.whole_files import (
 )
 from effdet_keras.cli.files import open_any_model
 from effdet_keras.data.any_format import load_splits
+from effdet_keras.data.dataset import count_of
 from effdet_keras.data.near_duplicates import hash_images
 from effdet_keras.data.record import Record
 from effdet_keras.detect.detect import (
@@ -161,7 +162,8 @@ def label_next(
     duplicates = sum(one.duplicate_of is not None for one in ranked)
     print(
         printable(
-            f"{len(to_label):,} of {len(ranked):,} images with {boxes:,} boxes are in "
+            f"{len(to_label):,} of {count_of(len(ranked), 'image')} with "
+            f"{count_of(boxes, 'box', 'boxes')} were written to "
             f"'{out}'; {duplicates:,} that look like a labelled image or one ranked "
             f"higher come last.\n{what_next.replace(FOLDER, str(out.resolve()))}"
         )
@@ -229,10 +231,8 @@ def _without_labelled(paths, records):
     }
     left = [path for path in paths if os.path.realpath(path) not in known]
     if len(left) < len(paths):
-        print(
-            f"{len(paths) - len(left):,} of {len(paths):,} images are labelled "
-            "already, and left out."
-        )
+        number = f"{len(paths) - len(left):,} of {count_of(len(paths), 'image')}"
+        print(f"Left out {number}, because they are labelled already.")
     require(
         left,
         "All images are labelled already, so there is none to rank",

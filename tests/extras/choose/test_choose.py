@@ -489,7 +489,7 @@ def test_a_training_that_diverges_ends_its_candidate_alone(
 def test_a_search_ends_in_an_error_where_all_trainings_fail(shapes, world, tmp_path):
     world.diverges = dict.fromkeys(REACHED, 0)
     message = (
-        "No candidate is left: none could be trained for 1 epochs. The first, "
+        "No candidate is left: none could be trained for 1 epoch. The first, "
         "efficientdet-lite0 at 64x64, failed: The loss is not finite."
     )
     with pytest.raises(RuntimeError, match=message):

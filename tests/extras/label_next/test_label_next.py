@@ -102,7 +102,8 @@ def test_what_is_labelled_is_left_out_and_what_looks_like_it_comes_last(
         labelled=pool / "data",
         verbose=False,
     )
-    assert "images are labelled already, and left out." in capsys.readouterr().out
+    said = capsys.readouterr().out
+    assert "Left out 2 of 12 images, because they are labelled already." in said
     ranked = " ".join(row["image"] for row in rows(tmp_path / "again"))
     assert "first" not in ranked and "nothing" not in ranked
 
