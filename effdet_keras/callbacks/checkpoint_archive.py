@@ -1,4 +1,4 @@
-"""Saves the best and the last checkpoint of a training, as complete files always."""
+"""Saves the best and the last checkpoint of a training, never incomplete files."""
 
 from __future__ import annotations
 
@@ -69,14 +69,14 @@ class CheckpointArchive(keras.callbacks.Callback):
     returns a dict of JSON types, and a method `set_state(state)`.
 
     Files: they are complete at all times, even if the process is killed. If
-    `last.keras` is damaged later, `resume=True` loads the newest of the last but one,
-    the best and the copies of `keep`, and renames the damaged file to
-    `last.damaged.keras`. A new training in the same folder keeps the best checkpoint of
-    the earlier training as `best.previous.keras`, and its last one, if that is newer,
-    as `last.earlier.keras`. The copies of the earlier training are renamed to
-    `step-00001000.earlier.keras`. During a training, no other training can write to the
-    folder. If several processes train together (docs/distributed.md), the first one
-    writes.
+    `last.keras` is damaged later, `resume=True` loads the newest of the other files
+    (`last.previous.keras`, `best.keras` and the copies of `keep`), and renames the
+    damaged file to `last.damaged.keras`. A new training in the same folder keeps the
+    best checkpoint of the earlier training as `best.previous.keras`, and its last one,
+    if that is newer, as `last.earlier.keras`. The copies of the earlier training are
+    renamed to `step-00001000.earlier.keras`. During a training, no other training can
+    write to the folder. If several processes train together (docs/distributed.md), only
+    the first one writes.
 
     Signals: Ctrl-C and SIGTERM stop `fit` at the end of the current step, or
     immediately during an evaluation. `last.keras` is written before `fit` raises
@@ -85,8 +85,8 @@ class CheckpointArchive(keras.callbacks.Callback):
 
     Order: `fit` calls this callback after evaluations and after callbacks with a state,
     such as `EarlyStopping`, wherever it is in the list. Put it after any other callback
-    that computes `monitor`, best at the end of the list. In an epoch without `monitor`,
-    only `last.keras` is written.
+    that computes `monitor`, preferably at the end of the list. In an epoch without
+    `monitor`, only `last.keras` is written.
 
     Args:
         folder: path of a folder, which is created if it does not exist; or its address,
@@ -97,11 +97,12 @@ class CheckpointArchive(keras.callbacks.Callback):
         verbose: bool, whether to print each new best value.
         save_every_steps: int, the number of steps from one `last.keras` to the next,
             also within epochs. None saves only at the ends of epochs.
-        save_every_minutes: float, the same in minutes. Both may be given.
+        save_every_minutes: float, the number of minutes from one `last.keras` to the
+            next. It can be combined with `save_every_steps`.
         keep: int, how many of the last checkpoints are kept. If it is above 1, they are
             kept as `step-00001000.keras`, named by the steps trained.
-        keep_every_hours: float. Of older checkpoints the first is kept, and then one
-            every `keep_every_hours`. None keeps no older ones.
+        keep_every_hours: float. Of the checkpoints older than those of `keep`, the
+            first is kept, and then one every `keep_every_hours`. None keeps none.
 
     Raises:
         ValueError: If `mode` is neither of the two, or a number is out of its range.

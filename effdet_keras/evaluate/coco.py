@@ -38,13 +38,13 @@ COCO_MEANINGS = {
     "AP50": "precision at IoU 0.50",
     "AP75": "precision at IoU 0.75",
     "APs": "precision, objects under 32 x 32 pixels",
-    "APm": "precision, objects between",
+    "APm": "precision, objects from 32 x 32 to 96 x 96 pixels",
     "APl": "precision, objects over 96 x 96 pixels",
     "ARmax1": "recall, 1 detection per image",
     "ARmax10": "recall, 10 detections per image",
     "ARmax100": "recall, 100 detections per image",
     "ARs": "recall, objects under 32 x 32 pixels",
-    "ARm": "recall, objects between",
+    "ARm": "recall, objects from 32 x 32 to 96 x 96 pixels",
     "ARl": "recall, objects over 96 x 96 pixels",
 }
 METRIC_NAMES = tuple(COCO_MEANINGS)
@@ -150,7 +150,8 @@ class COCOMetric:
         is_one = len(boxes) == len(scores) == len(category_ids)
         received = {"boxes": len(boxes), "scores": len(scores)}
         require(is_one, rule, **received, category_ids=len(category_ids))
-        rule = f"The ground truth has images with ids like {sorted(self.image_ids)[:5]}"
+        some = sorted(self.image_ids)[:5]
+        rule = f"`image_id` must be an image of the ground truth, such as {some}"
         require(image_id in self.image_ids, rule, image_id=image_id)
         rule = "`update` takes each image once: call `reset()` before a new evaluation"
         require(image_id not in self._detections, rule, image_id=image_id)
@@ -250,8 +251,9 @@ class COCOMetric:
         if given and not fitting:
             ids = list(self.category_names)[:5]
             warnings.warn(
-                f"None of the {given} detections has a category of the ground truth, "
-                f"with ids like {ids}. `update` takes category ids, not labels.",
+                f"The ground truth has category ids such as {ids}, but none of the "
+                f"{given:,} detections has one of its ids. `update` takes category "
+                "ids, not labels.",
                 stacklevel=3,
             )
 
@@ -265,7 +267,8 @@ def _checked(ground_truth):
         image_id, category_id = annotation["image_id"], annotation["category_id"]
         require(
             image_id in image_ids and category_id in category_ids,
-            "An annotation of `ground_truth` must name an image and a category of it",
+            "Each annotation of `ground_truth` must have the id of one of its images "
+            "and the id of one of its categories",
             image_id=image_id,
             category_id=category_id,
         )
@@ -364,9 +367,10 @@ def results_of_coco(
         image_id = detection["image_id"]
         if image_id not in found:
             some = sorted(truth)[:5]
-            rule = f"Detections must be of these images, with ids like {some}"
+            rule = "Each detection must have the `image_id` of an image of the ground "
+            rule += f"truth, such as {some}"
             if str(image_id) in map(str, truth):
-                rule += ": a number and text are different ids"
+                rule += ". A number and a string with this number are different ids"
             require(False, rule, image_id=image_id)
         if detection["category_id"] in label_of:
             found[image_id].append(detection)
@@ -409,7 +413,7 @@ def read_detections(path: str | os.PathLike[str]) -> list[dict[str, Any]]:
             content = json.load(file)
     except (ValueError, RecursionError) as error:
         raise InvalidValueError(
-            f"'{path}' is no valid json: {first_line(error)}. Give a file in COCO's "
+            f"'{path}' is not valid json: {first_line(error)}. Give a file in COCO's "
             "result format, such as `eval --json` writes."
         ) from error
     content = content.get("annotations") if isinstance(content, dict) else content

@@ -19,10 +19,10 @@ from effdet_keras.evaluate.image_result import (
     with_detections,
 )
 
-NUM_IMAGES = 200  # images for the AP50 of boxes; this takes a second at most
+NUM_IMAGES = 200  # the most images for the AP50 of boxes, which takes a second
 ENOUGH_STEPS = 1_000  # training steps after which classes should be better than chance
 _LOW = 0.5  # a lower AP50 is diagnosed
-_BOXES_FOUND = 0.3  # with this AP50 of boxes or more, classes are what is missing
+_BOXES_FOUND = 0.3  # from this AP50 of boxes, the classes are the problem
 # Measured with six classes of playing cards and an AP50 of boxes of 0.95: failed
 # trainings ended at an AP50 of 0.21 (chance is 0.16; the share below is 0.06), good
 # ones at 0.62 (the share is 0.58).
@@ -49,9 +49,9 @@ def diagnose(
     is_learned = train_ap50 >= _LOW and train_ap50 - ap50 >= _OVERFITTED
     if is_learned and is_low(ap50):
         return (
-            f"The images of the training are learned (AP50 {train_ap50:.2f}), others "
-            f"are not ({ap50:.2f}): this needs more training images, or more varied "
-            f"ones. {_SEE}"
+            f"The model finds objects in its training images (AP50 {train_ap50:.2f}), "
+            f"but not in other images ({ap50:.2f}): it needs more training images, or "
+            f"more varied ones. {_SEE}"
         )
     both = "" if train_ap50 < 0 else f" (on training images {train_ap50:.2f})"
     chance = boxes_ap50 / num_classes
@@ -65,8 +65,9 @@ def diagnose(
         )
     if is_low(ap50) and is_low(train_ap50):
         return (
-            f"Not even the images of the training are learned: AP50 {train_ap50:.2f} "
-            f"on them, {ap50:.2f} on others. Train for more steps. {_SEE}"
+            "The model has not even learned its training images: AP50 "
+            f"{train_ap50:.2f} on them, {ap50:.2f} on other images. Train for more "
+            f"steps. {_SEE}"
         )
     return None
 

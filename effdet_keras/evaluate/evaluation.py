@@ -43,7 +43,7 @@ if TYPE_CHECKING:
     )
 
 _USUAL_SCORE = 0.3  # default of `detect`, used if no threshold is better than another
-_JUDGES = 0.4  # class-agnostic AP
+_JUDGES = 0.4  # class-agnostic AP from which a detector may doubt annotations
 _LEAST_SCORE = 0.05  # for calibration: detections with lower scores are never shown
 
 
@@ -156,7 +156,7 @@ class Evaluation:
         missing = [name for name in self.class_names if name not in names]
         rule = "`class_names` must have all classes of the evaluation"
         require(not missing, rule, missing=missing[:5])
-        rule = "No detection is right at IoU 0.5: no threshold is better than another"
+        rule = "No detection is right at IoU 0.5, so no threshold is the best one"
         require(self.common_threshold.f1 > 0, rule, f1=self.common_threshold.f1)
         best = {one.name: one.threshold for one in self.thresholds if one.f1 > 0}
         low, high = SANE_TEMPERATURES
@@ -233,7 +233,7 @@ class Evaluation:
             parts += [aligned(x, _LONGEST) for x in (class_table(self), *tables)]
             parts.append(f"At IoU 0.5: {self.errors}")
         else:
-            parts.append("The ground truth has no objects: nothing can be measured.")
+            parts.append("The ground truth has no objects, so nothing can be measured.")
         if self.findings:
             lines = "\n".join(f"- {words}" for words in self.findings)
             parts.append(f"What matters most:\n{lines}")

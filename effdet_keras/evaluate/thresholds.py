@@ -189,7 +189,7 @@ def apply_temperature(scores: ArrayLike, temperature: float) -> np.ndarray:
     scores = np.asarray(scores, float)
     check_number("temperature", temperature, "(0, inf)")
     are_shares = ((scores >= 0) & (scores <= 1)).all()
-    check_argument(are_shares, "scores", scores, "within 0 and 1, and not logits")
+    check_argument(are_shares, "scores", scores, "from 0 to 1; logits are not accepted")
     return _sigmoid(_logits(scores) / temperature)
 
 

@@ -166,7 +166,7 @@ def test_the_images_of_the_training_tell_too_few_steps_from_too_few_images(
     nothing = [{**x, "boxes": x["boxes"][:0], "labels": x["labels"][:0]} for x in many]
     for learned, expected in (
         (many, "needs more training images"),
-        (nothing, "Not even"),
+        (nothing, "not even learned its training images"),
     ):
         examples = [*nothing, *learned]
         said = said_by_training(explaining(many), examples, capsys, learning=many)
@@ -178,7 +178,7 @@ def test_fit_gives_its_dataset_and_says_what_to_expect_of_it(model, many, capsys
     model.fit(many[:4], batch_size=2, epochs=1, callbacks=[evaluation])
     said = capsys.readouterr().out
     assert model.training_dataset is None  # after `fit`
-    assert said.count("Only 4 images") == said.count("Not even the images") == 1
+    assert said.count("Only 4 images") == said.count("not even learned") == 1
     assert "Fewer than 10 boxes of 'cat' (4)" in said
     model.fit(many[:4], batch_size=2, epochs=1)
     assert "Only 4 images" not in capsys.readouterr().out  # it has begun

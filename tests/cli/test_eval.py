@@ -200,4 +200,4 @@ def test_the_file_of_a_detection_of_no_image_is_named(data, tmp_path, capsys):
     (tmp_path / "found.json").write_text(json.dumps(found))
     assert run(data, "--detections", tmp_path / "found.json") == 1
     said = capsys.readouterr().err
-    assert "found.json': Detections must be of these images" in said
+    assert "found.json': Each detection must have the `image_id` of an image" in said

@@ -572,7 +572,7 @@ def test_folders_of_raw_images_beside_txt_files_are_left_out(tmp_path):
     put(tmp_path, "classes.txt", text="cat")
     names, said = loaded(tmp_path)
     assert names == {"train": ["a.jpg", "b.jpg", "c.jpg"]}
-    assert "1 of 4 images are left out, because no image in" in said and "raw" in said
+    assert "1 of 4 images is left out, because no image in" in said and "raw" in said
     assert "1 of 3 images has no txt file, such as 'b.jpg'" in said
     assert len(load(tmp_path, unlabelled="negative")) == 4
     assert len(load(tmp_path, unlabelled="skip")) == 2

@@ -186,7 +186,7 @@ def test_equals_the_reference(golden, golden_path):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ((5, [], [], []), r"ids like \[7\].*image_id=5"),
+        ((5, [], [], []), r"such as \[7\].*image_id=5"),
         ((7, [], [], []), r"each image once.*reset.*image_id=7"),
         (
             (7, [[0, 0, 1, 1]], [0.5, 0.6], [3]),
@@ -205,7 +205,7 @@ def test_an_update_that_cannot_be_right_is_refused(arguments, message):
 def test_labels_in_place_of_category_ids_give_a_warning():
     metric = COCOMetric(truth())
     metric.update(7, [[20, 10, 60, 50]], [0.5], [0])
-    with pytest.warns(UserWarning, match=r"None of the 1 detections.*ids like \[3\]"):
+    with pytest.warns(UserWarning, match=r"such as \[3\], .*none of the 1 detections"):
         metric.result()
 
 

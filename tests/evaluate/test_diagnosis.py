@@ -9,7 +9,7 @@ from support.image_results import image_result
 from effdet_keras.evaluate.diagnosis import ap50_of_boxes, diagnose
 from effdet_keras.evaluate.evaluation import analyze_results
 
-CHANCE, NOT_LEARNED, TOO_FEW = "near chance", "Not even the images", "more training"
+CHANCE, NOT_LEARNED, TOO_FEW = "near chance", "not even learned", "more training"
 
 
 @pytest.mark.parametrize(

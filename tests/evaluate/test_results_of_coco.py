@@ -38,7 +38,7 @@ def test_each_image_has_its_own_in_the_order_of_the_ground_truth():
 
 
 def test_a_detection_of_another_image_is_refused():
-    with pytest.raises(ValueError, match=r"ids like \[2, 9\].*image_id=1"):
+    with pytest.raises(ValueError, match=r"such as \[2, 9\].*image_id=1"):
         results_of_coco(TRUTH, [{**FOUND[0], "image_id": 1}])
 
 
@@ -75,10 +75,10 @@ def test_other_files_are_refused_by_name(content, tmp_path):
 @pytest.mark.parametrize("content", ["image,score\n1,2\n", "", "[" * 100_000])
 def test_a_file_that_is_no_json_is_named(content, tmp_path):
     (tmp_path / "found.csv").write_text(content)
-    with pytest.raises(ValueError, match=r"found\.csv' is no valid json"):
+    with pytest.raises(ValueError, match=r"found\.csv' is not valid json"):
         read_detections(tmp_path / "found.csv")
 
 
 def test_an_image_id_as_text_is_told_from_a_number():
-    with pytest.raises(ValueError, match="a number and text .* image_id='2'"):
+    with pytest.raises(ValueError, match="A number and a string .* image_id='2'"):
         results_of_coco(TRUTH, [{**FOUND[0], "image_id": "2"}])

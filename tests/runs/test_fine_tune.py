@@ -101,8 +101,8 @@ def test_the_folder_has_all_of_the_run(trained, shapes):
     text = (out / "log.txt").read_text()
     assert "epoch 1/2  loss" in text and "\r" not in text
     assert text.count("Only 4 images: expect AP to differ") == 1
-    assert text.count("Not even the images of the training") == 1
-    assert "Not even the images of the training are learned" in page
+    assert text.count("The model has not even learned its training images") == 1
+    assert "The model has not even learned its training images" in page
     assert 'Recipe "auto"' in text and "on the 2 images of 'validation'" in text
 
 

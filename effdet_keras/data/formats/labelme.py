@@ -16,7 +16,7 @@ import numpy as np
 from effdet_keras._internal.remote_path import for_each, is_file, local_copy, path_of
 from effdet_keras._internal.whole_files import is_remote
 from effdet_keras._internal.yaml_text import read_text
-from effdet_keras.data.dataset import DetectionDataset
+from effdet_keras.data.dataset import DetectionDataset, count_of
 from effdet_keras.data.formats import reading
 from effdet_keras.data.formats.annotation_files import (
     Objects,
@@ -142,18 +142,21 @@ class _Notes:
 
     def add_to(self, problems, source, count):
         note_rotated(problems, source, self.rotated)
+        total = f"of {count_of(count, 'file')}"
         if self.stale:
             detail = (
-                f"{len(self.stale):,} of {count:,} files name another image than the "
-                f"one beside them that has their own name: {self.stale[0]}, for "
-                "example"
+                f"{count_of(len(self.stale), f'{total} names', f'{total} name')} "
+                "another image than the one beside the file that has the file's own "
+                f"name: {self.stale[0]}, for example"
             )
             problems.add_note("stale image path", source, detail)
         if self.other_size:
+            number = count_of(
+                len(self.other_size), f"{total} contains", f"{total} contain"
+            )
             detail = (
-                f"{len(self.other_size):,} of {count:,} files contain an image of the "
-                "annotated height and width, but the image on disk has another size: "
-                f"{self.other_size[0]}, for example"
+                f"{number} an image of the annotated height and width, but the image "
+                f"on disk has another size: {self.other_size[0]}, for example"
             )
             problems.add_note("image of another size", source, detail)
 
@@ -222,8 +225,10 @@ def _without_repeated(contents, path, problems):
     repeated = [file for file in contents if first[file.name] != file]
     if repeated:
         names = (_below(f, path) for f in (repeated[0], first[repeated[0].name]))
-        detail = f"{len(repeated):,} of {len(contents):,} files have the same name as "
-        detail += "one in another folder: {!r} and {!r}, for example".format(*names)
+        total = f"of {len(contents):,} files"
+        detail = count_of(len(repeated), f"{total} has", f"{total} have")
+        detail += " the same name as one in another folder: {!r} and {!r}, for example"
+        detail = detail.format(*names)
         problems.add_note("repeated annotation file", path.name, detail)
     return {file: contents[file] for file in first.values()}
 

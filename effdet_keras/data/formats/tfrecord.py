@@ -120,7 +120,9 @@ def from_tfrecord(
         warnings.warn(f"{problems.reader}: {missing}, and were read", stacklevel=2)
     empty = [path for path in paths if not os.path.getsize(path)]
     if 0 < len(empty) < len(paths):
-        text = f"{len(empty)} of {len(paths)} files are empty, such as {empty[0]!r}"
+        total = f"of {len(paths):,} files"
+        number = count_of(len(empty), f"{total} is", f"{total} are")
+        text = f"{number} empty, such as {empty[0]!r}"
         warnings.warn(f"{problems.reader}: {text}", stacklevel=2)
     folders = {pathlib.Path(path).parent for path in paths}
     names = {} if label_map is None else label_map_of(label_map, drop_zero=True)

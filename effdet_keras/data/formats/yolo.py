@@ -309,10 +309,12 @@ def _labelled(images, layout, unlabelled, problems):
     folder, count = layout.folder, len(images)
     if labels.left_out and unlabelled is None:
         folders = sorted({str(image.parent) for image in labels.left_out})
+        number = count_of(
+            len(labels.left_out), f"of {count:,} images is", f"of {count:,} images are"
+        )
         detail = (
-            f"{len(labels.left_out):,} of {count:,} images are left out, because no "
-            f"image in {', '.join(map(repr, folders[:3]))} has a txt file. "
-            f"{_UNLABELLED}"
+            f"{number} left out, because no image in "
+            f"{', '.join(map(repr, folders[:3]))} has a txt file. {_UNLABELLED}"
         )
         problems.add("images without txt file", folder, detail)
     if len(lacking) == len(labels.images):

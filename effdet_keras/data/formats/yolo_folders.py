@@ -516,10 +516,9 @@ def _scattered_layout(path):
                 splits[split].append(image)
     if not 0 < count <= 2 * len(label_files):
         return None
-    detail = (
-        f"{len(label_files):,} of {count:,} txt files have their images elsewhere: "
-        f"below {str(root)!r}, by their names"
-    )
+    total = f"of {count_of(count, 'txt file')}"
+    number = count_of(len(label_files), f"{total} has its", f"{total} have their")
+    detail = f"{number} images elsewhere: below {str(root)!r}, by their names"
     note = ("moved images", str(folders[0]), detail)
     return Layout(path, dict(splits), notes=(note,), label_files=label_files)
 

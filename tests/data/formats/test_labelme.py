@@ -99,7 +99,7 @@ def test_a_copy_whose_image_path_stayed_has_its_own_image(annotate):
     folder = annotate("a_flip", shape("cat", [[14.5, 2], [34.5, 12]]), image="a.png")
     for name in ("a.png", "a_flip.png"):
         save_image(folder / name)
-    said = r"1 of 2 files name another image .*: 'a_flip\.json' names 'a\.png'"
+    said = r"1 of 2 files names another image .*: 'a_flip\.json' names 'a\.png'"
     with pytest.warns(UserWarning, match=said):
         dataset = from_labelme(folder)
     images = [record.image for record in dataset.records]

@@ -599,5 +599,5 @@ def test_an_empty_shard_among_others_is_told(tmp_path):
     write_tfrecord(dataset, tmp_path / "set", num_shards=3)
     shard = sorted((tmp_path / "set").glob("*.tfrecord"))[1]
     shard.write_bytes(b"")
-    with pytest.warns(UserWarning, match=rf"1 of 3 files are empty.*{shard.name}"):
+    with pytest.warns(UserWarning, match=rf"1 of 3 files is empty.*{shard.name}"):
         assert len(load(tmp_path / "set")) == 2
