@@ -91,8 +91,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--losses",
         action="store_true",
         help=(
-            "also compute the losses, in the same forward pass; MODEL must be a .keras "
-            "file of a training"
+            "also compute the losses, in the same forward pass; MODEL must be the run "
+            "or the .keras file of a training, not an exported file"
         ),
     )
     parser.add_argument(

@@ -83,7 +83,7 @@ OPTIONS: dict[str, tuple[type | None, str]] = {
     ),
     "detections_per_class": (
         int,
-        "with per_class, the most boxes of one class; by default, the model's number",
+        "with --per-class: the most boxes of one class; by default, the model's number",
     ),
     "postprocess_ops": (
         str,

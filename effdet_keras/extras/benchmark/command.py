@@ -30,7 +30,9 @@ DESCRIPTION = (
     "Measures how long detection takes, and how long each of its stages takes: reading "
     "the files, letterbox, network and postprocess. With DATA and --targets, the "
     "command exports the model to each target, and measures for each exported file the "
-    "AP, the loss of AP against the model, milliseconds, megabytes and memory."
+    "AP, the loss of AP against the model, milliseconds, megabytes and memory. The "
+    "options --images, --batch-size, --trace, --runtime and --precision work only "
+    "without DATA."
 )
 
 _CALIBRATION_SPLITS = ("train", "trainval")
