@@ -11,6 +11,7 @@ import numpy as np
 from PIL import Image, features
 
 from effdet_keras._internal.optional_imports import tensorflow as tf
+from effdet_keras.data.dataset import count_of
 from effdet_keras.data.record import (
     describe_example,
     load_example,
@@ -143,9 +144,13 @@ class ImageReader:
         names = sorted(self.name_of(image_id) for image_id in skipped)
         more = "" if len(names) <= _SHOWN else f" and {len(names) - _SHOWN} more"
         place = "replaced by other images" if self._replace else "counted as empty"
+        number = count_of(
+            len(names),
+            f"of {len(self.records):,} images could not be read and was skipped",
+            f"of {len(self.records):,} images could not be read and were skipped",
+        )
         text = (
-            f"\n{len(names)} of {len(self.records):,} images could not be read and "
-            f"were skipped ({place}): {', '.join(names[:_SHOWN])}{more}. The first: "
+            f"\n{number} ({place}): {', '.join(names[:_SHOWN])}{more}. The first: "
             f"{next(iter(skipped.values()))}"
         )
         print(printable(text), file=sys.stderr, flush=True)
