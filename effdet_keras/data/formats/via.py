@@ -130,14 +130,14 @@ def from_via(
     )
 
 
-def _read_file(path, repeated=(), beside=(), **options):
-    return _read_files([path], repeated, beside, **options)
+def _read_file(path, repeated=(), other_splits=(), **options):
+    return _read_files([path], repeated, other_splits, **options)
 
 
 def _read_files(
     files,
     repeated=(),
-    beside=(),
+    other_splits=(),
     class_attribute=None,
     image_dir=None,
     *,
@@ -148,8 +148,8 @@ def _read_files(
     """Returns the dataset of one file, or of several files with different images.
 
     `repeated` are files of the same images as the first file; a note names them.
-    `beside` are json files of other splits: if no region has a class, their only class
-    is that of all regions.
+    `other_splits` are their json files: if no region has a class, their only class is
+    that of all regions.
     """
     path = files[0] if len(files) == 1 else files[0].parent
     problems = Problems(f"`from_via` of {str(path)!r}", on_error)
@@ -170,7 +170,9 @@ def _read_files(
     attribute = _class_attribute(regions, class_attribute, path)
     only_class = _only_class(regions, attribute, class_names, path, problems)
     if attribute is None and only_class is None:
-        only_class = _class_without_attribute(beside, class_attribute, path, problems)
+        only_class = _class_without_attribute(
+            other_splits, class_attribute, path, problems
+        )
     _note_closed_lines(regions, path, problems)
     found = [
         _found(name, of_image, attribute, only_class, locator, problems, masks)
@@ -416,15 +418,17 @@ def _only_class(regions, attribute, class_names, path, problems):
     return name
 
 
-def _class_without_attribute(beside, requested, path, problems):
+def _class_without_attribute(other_splits, requested, path, problems):
     """Returns the class of a file in which no region has an attribute, with a note."""
     regions = [
         region
-        for file in beside
+        for file in other_splits
         for _, of_image in _read_via_json(file)[0]
         for region in of_image
     ]
-    attribute = _class_attribute(regions, requested, beside[0]) if regions else None
+    attribute = (
+        _class_attribute(regions, requested, other_splits[0]) if regions else None
+    )
     known = {_class_of(region, attribute) for region in regions} - {None}
     name, which = _NO_ATTRIBUTE, ""
     if len(known) == 1:

@@ -258,7 +258,8 @@ def test_nothing_found(tmp_path, files):
 def test_without_an_object_class_names_are_needed(tmp_path, is_empty):
     records = [] if is_empty else [features(png(tmp_path), [], [])]
     path = write_shard(tmp_path, *records)
-    with pytest.raises(ValueError, match="found no image and no object"):
+    what = "no image and no object" if is_empty else "no object: pass `class_names`"
+    with pytest.raises(ValueError, match=f"found {what}"):
         from_tfrecord(path)
     assert len(from_tfrecord(path, class_names=["cat"])) == len(records)
 
