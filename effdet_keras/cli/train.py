@@ -183,8 +183,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         type=int,
         metavar="N",
         help=(
-            "end the training after N evaluations without a better AP; useful with a "
-            "constant learning rate (default: never)"
+            "end the training after N evaluations without a better AP (or value of "
+            "what `--set monitor=` names); useful with a constant learning rate "
+            "(default: never)"
         ),
     )
     training.add_argument(

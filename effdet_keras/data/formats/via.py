@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import json
 import os
+import reprlib
 import shlex
 from collections.abc import Callable
 from typing import Any
@@ -466,7 +467,7 @@ def _found(name, regions, attribute, only_class, locator, problems, masks):
         if box is None:
             detail = (
                 f"{place} must have a known shape with finite numbers. Received: "
-                f"{shape}"
+                f"{reprlib.repr(shape)}"
             )
             problems.add("bad box", name, detail)
         elif label is None:
