@@ -69,6 +69,12 @@ _KNOWN_TAGS = {
 }
 
 
+_CURE = (
+    "If such files describe boxes in another way, write a csv file with a row for each "
+    "box and the columns filename, class, xmin, ymin, xmax, ymax"
+)
+
+
 def describe_unknown_files(path: Any) -> str:
     """Describes the keys, columns or tags of files that no reader knows.
 
@@ -77,9 +83,9 @@ def describe_unknown_files(path: Any) -> str:
             levels below.
 
     Returns:
-        A sentence for each of the three files that are most likely annotations, and a
-        sentence with what would be known for each kind of file; "" if there is no such
-        file.
+        A sentence for each of the three files that are most likely annotations, a
+        sentence with what would be known for each kind of file, and what to do; "" if
+        there is no such file.
     """
     files = _likely_files(path) if path.is_dir() else [path]
     texts, known = [], {}
@@ -100,7 +106,8 @@ def describe_unknown_files(path: Any) -> str:
         f"Known {kind} are: " + "; ".join(f"{k} ({tool})" for tool, k in names.items())
         for kind, names in known.items()
     ]
-    return ". ".join([*texts, *sentences])
+    cure = [_CURE] if texts else []
+    return ". ".join([*texts, *sentences, *cure])
 
 
 def _likely_files(folder):

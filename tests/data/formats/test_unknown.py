@@ -65,6 +65,7 @@ def test_of_many_files_and_keys_the_first_are_named(tmp_path):
         load(tmp_path)
     assert str(caught.value).count("is objects with the keys") == 3
     assert str(caught.value).count("Known keys are") == 1
+    assert "write a csv file with a row for each box" in str(caught.value)
     assert len(str(caught.value)) < 3000
 
 
