@@ -30,6 +30,7 @@ DATASET_FORMATS = (
     "bdd",
     "ground_truth",
     "dlib",
+    "opencv",
     "kitti",
     "wider_face",
     "open_images",

@@ -75,9 +75,9 @@ def load(
         format: the format to read, if a folder holds several: "coco", "voc", "yolo",
             "csv", "tfrecord", "tfds", "cvat", "labelme", "via", "label_studio",
             "labelbox", "create_ml", "hugging_face", "edge_impulse", "keras_txt",
-            "supervisely", "bdd", "ground_truth" or "dlib"; or, if the package datumaro
-            is installed, "kitti", "wider_face", "open_images", "vott", "labelme_xml",
-            "mot" or "datumaro". None detects the format.
+            "supervisely", "bdd", "ground_truth", "dlib" or "opencv"; or, if the package
+            datumaro is installed, "kitti", "wider_face", "open_images", "vott",
+            "labelme_xml", "mot" or "datumaro". None detects the format.
         class_names: sequence of str, the class names in the order of the labels. To
             give a second dataset the same labels as a first one, pass the first
             dataset's `class_names`, which may include classes that this dataset lacks.

@@ -35,6 +35,7 @@ from effdet_keras.data.formats.label_studio import label_studio_readers
 from effdet_keras.data.formats.labelbox import labelbox_readers
 from effdet_keras.data.formats.labelme import labelme_readers
 from effdet_keras.data.formats.reading import NoClassError
+from effdet_keras.data.formats.opencv import opencv_readers
 from effdet_keras.data.formats.supervisely import supervisely_readers
 from effdet_keras.data.formats.tfrecord import tfrecord_readers, write_tfrecord
 from effdet_keras.data.formats.via import via_readers
@@ -92,6 +93,7 @@ FORMATS = {
     "bdd": Format("BDD100K json", bdd_readers, None),
     "ground_truth": Format("Ground Truth manifest", ground_truth_readers, None),
     "dlib": Format("dlib xml", dlib_readers, None),
+    "opencv": Format("OpenCV text", opencv_readers, None),
     # Read with the package `datumaro`.
     "kitti": Format("KITTI", kitti_readers, None),
     "wider_face": Format("WIDER FACE", wider_face_readers, None),

@@ -49,6 +49,7 @@ _WITHOUT_NEGATIVES = (
     "keras_txt",
     "edge_impulse",
     "dlib",
+    "opencv",
     "voc",
 )
 _RESULT_FOLDERS = ("output", "outputs")  # results of a program, maybe a dataset

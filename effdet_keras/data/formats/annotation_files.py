@@ -32,6 +32,7 @@ from effdet_keras.data.formats.dataset_files import (
     visible_folders,
 )
 from effdet_keras.data.formats.image_paths import ANNOTATION_FOLDERS
+from effdet_keras.data.formats.label_map import requested_classes
 from effdet_keras.data.problems import Problems
 from effdet_keras.errors import InvalidValueError
 
@@ -518,6 +519,41 @@ class Objects:
             file_name=name,
             **fields,
         )
+
+
+_UNNAMED = "object"
+
+
+def class_of_unnamed(
+    number: int, what: str, class_names: Any, path: Any, problems: Problems
+) -> str:
+    """Returns the class of boxes that have no class in their file.
+
+    It is the only one of `class_names`, or "object". A warning says so, unless the name
+    was requested.
+
+    Args:
+        number: int, how many boxes or lines have no class. Without any, nothing is
+            said.
+        what: "box" or "line".
+        class_names: see `load`.
+        path: path of the file.
+        problems: `Problems` of the reader.
+    """
+    asked = () if class_names is None else requested_classes(class_names)[0]
+    name = asked[0] if len(asked) == 1 else _UNNAMED
+    if number and not asked:
+        lacking = count_of(number, f"{what} has", f"{_plural(what)} have")
+        detail = (
+            f"{lacking} no class: it is called {name!r}. To give it another name, pass "
+            "`class_names` with this name alone"
+        )
+        problems.add("classes without names", str(path), detail)
+    return name
+
+
+def _plural(noun):
+    return noun + ("es" if noun.endswith("x") else "s")
 
 
 def polygon_shape(points: np.ndarray) -> list[np.ndarray] | None:

@@ -10,10 +10,11 @@ from collections.abc import Callable
 from typing import Any
 
 from effdet_keras._internal.remote_path import dropping_unreadable_copy, local_copy
-from effdet_keras.data.dataset import DetectionDataset, count_of
+from effdet_keras.data.dataset import DetectionDataset
 from effdet_keras.data.formats import reading
 from effdet_keras.data.formats.annotation_files import (
     Objects,
+    class_of_unnamed,
     class_order,
     head_of,
     numbered,
@@ -23,13 +24,11 @@ from effdet_keras.data.formats.annotation_files import (
     usable_entries,
 )
 from effdet_keras.data.formats.image_paths import ImageLocator
-from effdet_keras.data.formats.label_map import ClassNames, requested_classes
+from effdet_keras.data.formats.label_map import ClassNames
 from effdet_keras.data.problems import Problems
 from effdet_keras.errors import InvalidValueError
 
 _SIDES = ("left", "top", "width", "height")
-# The class of boxes without a label: a detector of dlib has a single class.
-_UNNAMED = "object"
 _DATASET = re.compile(rb"<dataset\b[^>]*>.*?<images\b", re.DOTALL)
 
 
@@ -102,15 +101,7 @@ def _read_file(path, *, image_dir=None, class_names=None, on_error="auto"):
     locator = ImageLocator(path, image_dir)
     images = _read_images(path, problems)
     unnamed = sum(not box["label"] for image in images for box in image["boxes"])
-    asked = () if class_names is None else requested_classes(class_names)[0]
-    name = asked[0] if len(asked) == 1 else _UNNAMED
-    if unnamed and not asked:
-        detail = (
-            f"{count_of(unnamed, 'box has', 'boxes have')} no label: the class is "
-            f"called {name!r}. To give it another name, pass `class_names` with this "
-            "name alone, or write a <label> into each box"
-        )
-        problems.add("classes without names", str(path), detail)
+    name = class_of_unnamed(unnamed, "box", class_names, path, problems)
     found = [_found(image, name, locator, problems) for image in images]
     classes = reading.named_classes(class_order([], found), class_names)
     return reading.make_dataset(found, classes, problems, source=path)

@@ -20,6 +20,7 @@ from effdet_keras.data.formats.dataset_files import (
     walk,
 )
 from effdet_keras.data.formats.image_paths import ANNOTATION_FOLDERS
+from effdet_keras.data.formats.opencv import is_opencv
 from effdet_keras.images import IMAGE_SUFFIXES, LFS_CURE, is_lfs_pointer
 
 _SHOWN = 3  # number of files of a folder that are described
@@ -315,11 +316,6 @@ def _cure_of(file):
 
 _TEXTS = (".txt", ".dat", ".info", ".lst")
 _MAYBE_DATA = (*_MAYBE_POINTERS, *_OTHERS, *_TEXTS)  # endings of files to look into
-_OPENCV = re.compile(
-    rb"\S[^\n]*\.(?:jpe?g|png|bmp|pgm)[ \t]+[1-9]\d*(?:[ \t]+\d+){4,}(?:\s|$)"
-)
-
-
 _IMAGE_AND_NUMBERS = re.compile(
     rb"^\S[^\n]*\.(?:jpe?g|png|bmp)[ \t]*[:;,\t ](?:[ \t]*-?\d+(?:\.\d+)?[,;\t ]*){4,}",
     re.MULTILINE | re.IGNORECASE,
@@ -339,11 +335,10 @@ def _has_masks_alone(folder):
 
 
 def _cure_of_text(head):
-    if _OPENCV.match(head):
+    if is_opencv(head):
         return (
-            "is a file of OpenCV's opencv_annotation (an image, the number of its "
-            "boxes, and left, top, width and height of each): write a csv with a row "
-            "for each box and the columns filename, class, left, top, width, height"
+            "is a file of OpenCV's opencv_annotation with another name than usual: "
+            "rename it to annotations.txt"
         )
     if _IMAGE_AND_NUMBERS.search(head):
         return (

@@ -47,7 +47,7 @@ def test_boxes_and_splits(tmp_path, capsys):
 
 def test_boxes_without_a_label_are_of_one_class(tmp_path):
     write(tmp_path, {"a.png": [f"<box {SIDES}/>"], "b.png": []})
-    with pytest.warns(UserWarning, match="1 box has no label: the class is called 'ob"):
+    with pytest.warns(UserWarning, match="1 box has no class: it is called 'object'"):
         assert data.load(tmp_path).class_names == ("object",)
     named = data.load(tmp_path, class_names=["robot"])
     assert named.class_names == ("robot",) and named.records[0].labels == [0]
