@@ -34,8 +34,8 @@ from effdet_keras.data.formats.keras_txt import keras_txt_readers
 from effdet_keras.data.formats.label_studio import label_studio_readers
 from effdet_keras.data.formats.labelbox import labelbox_readers
 from effdet_keras.data.formats.labelme import labelme_readers
-from effdet_keras.data.formats.reading import NoClassError
 from effdet_keras.data.formats.opencv import opencv_readers
+from effdet_keras.data.formats.reading import NoClassError
 from effdet_keras.data.formats.supervisely import supervisely_readers
 from effdet_keras.data.formats.tfrecord import tfrecord_readers, write_tfrecord
 from effdet_keras.data.formats.via import via_readers
