@@ -87,7 +87,7 @@ def from_opencv(
         opencv_readers,
         path,
         split,
-        "`from_opencv` found no file of opencv_annotation, such as annotations.txt: one",
+        "`from_opencv` found no file of OpenCV, such as annotations.txt: one",
         image_dir=image_dir,
         class_names=class_names,
         on_error=on_error,
