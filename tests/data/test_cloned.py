@@ -496,19 +496,12 @@ def test_json_files_of_other_tools_are_named(tmp_path, file, content, tool):
         load(tmp_path)
 
 
-@pytest.mark.parametrize(
-    "file, text, tool",
-    [
-        ("info.dat", "C:\\knife\\0 1.png 2 140 100 45 45 100 200 50 50\n", "OpenCV"),
-    ],
-)
-def test_text_files_of_another_tool_are_named(tmp_path, file, text, tool):
-    put(tmp_path, "knife/0.png")
-    put(tmp_path, file, text=text)
-    with pytest.raises(
-        ValueError, match=f"is a file of {tool}.*write a csv with a row"
-    ):
-        load(tmp_path)
+def test_paths_of_another_machine_in_files_of_opencv(tmp_path):
+    put(tmp_path, "knife/0 1.png")
+    text = "C:\\knife\\0 1.png 2 14 10 4 5 10 2 5 6\n"
+    put(tmp_path, "info.dat", text=text)
+    boxes = load(tmp_path, class_names=["knife"]).records[0].boxes_xywh
+    assert boxes.tolist() == [[14, 10, 4, 5], [10, 2, 5, 6]]
 
 
 # --- Folders in folders.

@@ -446,3 +446,33 @@ def test_a_list_of_classes_beside_xml_files_is_no_yolo_dataset(tmp_path, capsys)
     put(tmp_path, "labels/classes.txt", text="cat\n")
     assert loaded(tmp_path)[0] == {"train": ["a.jpg", "b.jpg"]}
     assert "YOLO" not in capsys.readouterr().out
+
+
+def test_numbers_of_lines_are_no_part_of_the_names(tmp_path):
+    yolo(tmp_path, classes="0 buffalo\n1 elephant\n2 rhino\n")
+    assert load(tmp_path).class_names == ("buffalo", "elephant", "rhino")
+    put(tmp_path, "classes.txt", text="7 up\n1 elephant\n")
+    assert load(tmp_path).class_names == ("7 up", "1 elephant")
+
+
+def test_a_row_of_minus_ones_is_an_image_without_objects(tmp_path):
+    """A script that makes csv files of xml files wrote them."""
+    put(tmp_path, "a.jpg", "b.jpg")
+    rows = "a.jpg,40,20,maze,2,3,14,16\nb.jpg,-1,-1,-1,-1,-1,-1,-1\n"
+    put(tmp_path, "train_labels.csv", text=CSV + rows)
+    dataset = load(tmp_path)
+    assert dataset.class_names == ("maze",)
+    assert [len(record.labels) for record in dataset.records] == [1, 0]
+
+
+def test_roboflows_files_of_splits_come_before_copies_of_their_lines(tmp_path):
+    for split in ("train", "valid"):
+        put(tmp_path, f"{split}/{split}.jpg")
+        row = f"{split}.jpg 2,3,14,16,0\n"
+        put(tmp_path, f"{split}/_annotations.txt", f"{split}/train.txt", text=row)
+        put(tmp_path, f"{split}/_classes.txt", text="cat\n")
+    put(tmp_path, "train.txt", text="train.jpg 2,3,14,16,0\n")
+    splits = load_splits(tmp_path)
+    assert sorted(splits) == ["train", "valid"]
+    assert splits["train"].class_names == ("cat",)
+    assert list(load_splits(tmp_path / "valid")) == ["valid"]

@@ -74,7 +74,8 @@ def from_csv(
     boxes get one class: "object", or the only name in `class_names`. A note reports the
     class "object".
 
-    A row without a box stands for an image without objects. If such a row has a class,
+    A row without a box, or with -1 in place of its four numbers, stands for an image
+    without objects. If such a row has a class,
     such as "background" or "No finding", it does not become one of the classes, and a
     note counts such rows. Images beside Roboflow's `_annotations.csv` that have no row
     are also images without objects, and a warning counts them. Cells may be separated
@@ -788,6 +789,8 @@ def _make_row(
     numbers = [_number(cell) for cell in box]
     if None in numbers or not numbers or not reading.are_coordinates(np.array(numbers)):
         return "four finite numbers of a box are expected"
+    if set(numbers) == {-1.0}:  # so a script marks an image without objects
+        return _Row(image, "" if label == "-1" else label, None, **common)
     if label == "":
         return "a class is expected"
     if normalized_coordinates and max(map(abs, numbers)) > reading.MAX_FRACTION:

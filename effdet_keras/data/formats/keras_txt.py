@@ -24,6 +24,7 @@ from effdet_keras.data.formats.annotation_files import (
     readers_by_split,
 )
 from effdet_keras.data.formats.dataset_files import (
+    split_folders,
     split_word_in,
     visible_files,
     visible_folders,
@@ -99,13 +100,23 @@ def from_keras_txt(
 
 
 def keras_txt_readers(path: Any) -> dict[str, Callable]:
-    """Finds such files; returns a dict from split to the function that reads each."""
-    return readers_by_split(_read_file, path, (".txt",), _is_known)
+    """Finds such files; returns a dict from split to the function that reads each.
+
+    If folders of splits have Roboflow's files, lists of the same images beside these
+    folders and in them are not read.
+    """
+    places = [path, *split_folders(path).values()] if path.is_dir() else []
+    is_known = _is_roboflow if any(is_file(p / _NAME) for p in places) else _is_known
+    return readers_by_split(_read_file, path, (".txt",), is_known)
+
+
+def _is_roboflow(file):
+    return file.name == _NAME
 
 
 def _is_known(file):
     """Returns whether a file has Roboflow's name, or a split's name and such lines."""
-    if file.name == _NAME:
+    if _is_roboflow(file):
         return True
     return bool(split_word_in(file.stem) and _ROW.search(head_of(file, 10_000) + b"\n"))
 

@@ -163,7 +163,8 @@ def make_dataset(
             shapes = describe_problems(without_box)
             text = f"{problems.reader} found {shapes}. These have no boxes: draw boxes"
         if left_out:
-            text += f", or repair what was left out: {describe_problems(left_out)}"
+            cure = ", or repair" if len(found) else ". Repair"
+            text += f"{cure} what was left out: {describe_problems(left_out)}"
         raise (NoClassError if left_out or without_box else NoObjectError)(text)
     labels = _labels(found, keys, problems, why_unknown)
     records = _records(found, labels, problems, source, image_dir)

@@ -357,7 +357,25 @@ def names_in_file(file: Any) -> tuple[str, ...]:
     is_certain = file.name in NAME_FILES[:2]
     if not is_certain and (is_label_file(file) or any(_is_no_name(n) for n in lines)):
         return ()
-    return tuple(lines)
+    return tuple(_without_numbers(lines))
+
+
+_NUMBERED = re.compile(r"(\d+)(?:\s*[:.,)]\s*|\s+)(\S.*)")
+
+
+def _without_numbers(lines):
+    """Returns names without the number of each line, if all lines begin with theirs.
+
+    Example:
+        >>> _without_numbers(["0 cat", "1 dog"]), _without_numbers(["0 cat", "2 dogs"])
+        (['cat', 'dog'], ['0 cat', '2 dogs'])
+    """
+    matches = [_NUMBERED.fullmatch(line) for line in lines]
+    if len(lines) < 2 or not all(matches):
+        return lines
+    numbers = [int(match[1]) for match in matches]
+    are_lines = numbers in (list(range(len(lines))), list(range(1, len(lines) + 1)))
+    return [match[2] for match in matches] if are_lines else lines
 
 
 def _text_of(file):
