@@ -49,6 +49,7 @@ from effdet_keras.network.build import (
 from effdet_keras.network.config import EfficientDetConfig
 from effdet_keras.train import freezing, inputs
 from effdet_keras.train.averages import WeightAverages
+from effdet_keras.train.compile_config import check_precision_to_continue
 from effdet_keras.train.compile_model import Settings, compile_model
 from effdet_keras.train.fit_callbacks import (
     assemble_callbacks,
@@ -157,6 +158,8 @@ class EfficientDet(
     score_settings: ScoreSettings | None = None
     settings: Settings | None = None  # set by `compile`
     weights_match_recipe = False  # whether the weights were trained with `settings`
+    # The dtype policy of the training in a loaded file, whose optimizer the model has.
+    policy_to_continue: str | None = None
     training_dataset: DetectionDataset | None = None  # of the current `fit`
 
     def __init__(
@@ -306,6 +309,7 @@ class EfficientDet(
             # `fit` resolves "auto" fields again, see `train/resolve_recipe.py`.
             compile_model(self, requested, requested.resolve(), keras_options)
         self.weights_match_recipe = False
+        self.policy_to_continue = None
 
     # --- Training.
 
@@ -377,9 +381,13 @@ class EfficientDet(
             ValueError: If the data is empty or has no box; if a number is out of its
                 range; if the data is not in batches; if its image size or classes
                 differ from the model's; or if the ground truth of a batch is wrong.
+            RuntimeError: If the model was loaded with another dtype policy than that of
+                its training, or if variables are trainable that were not when the model
+                was compiled.
             FloatingPointError: If a loss is NaN or infinite. The message names
                 the step and the images. That batch did not change the weights.
         """
+        check_precision_to_continue(self)
         inputs.check_lengths(
             batch_size=batch_size,
             epochs=epochs,
@@ -408,6 +416,7 @@ class EfficientDet(
             inputs.print_training_hints(self, data.dataset)
         # Compiles again, with the values chosen for the "auto" fields.
         resolve_recipe(self, data, verbose=verbose != 0)
+        self.check_optimizer_knows_variables()
         data = repeat_for_steps(data)  # Keras ends a training where the data ends
         tracker = new_position_tracker(self, data)
         callbacks = assemble_callbacks(

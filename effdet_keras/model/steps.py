@@ -23,6 +23,7 @@ from effdet_keras.labels import IGNORE
 from effdet_keras.network.batch_norm import STATISTICS
 from effdet_keras.train import auto_recipe
 from effdet_keras.train.averages import weights_as_before
+from effdet_keras.train.compile_config import check_precision_to_continue
 from effdet_keras.train.fit_data import DEFAULT_BATCH_SIZE, in_batches
 from effdet_keras.train.inputs import (
     ErrorContext,
@@ -37,7 +38,12 @@ from effdet_keras.train.inputs import (
 )
 from effdet_keras.train.losses import count_positives, segmentation_loss
 from effdet_keras.train.new_classes import loss_of_new_classes, old_classes_kept
-from effdet_keras.train.optimizers import decay_loss, steps_done, steps_per_update
+from effdet_keras.train.optimizers import (
+    decay_loss,
+    steps_done,
+    steps_per_update,
+    unknown_variables,
+)
 from effdet_keras.train.resume import PositionTracker, TrainingPosition
 from effdet_keras.train.steps import EvaluationStep
 from effdet_keras.weights.archive import rename_position_fields
@@ -209,6 +215,8 @@ class ModelSteps:
         `fit` explains the two sets of weights. With moving averages, each call swaps
         weights and averages twice, so that many steps are faster with `fit`.
         """
+        check_precision_to_continue(self)
+        self.check_optimizer_knows_variables()
         with self._training_on(None):
             self._check_batch(args[0] if args else kwargs.get("x"))
             self.score_settings = None
@@ -488,6 +496,20 @@ class ModelSteps:
         """
         own = self.trainable_variables
         return own if self.adversarial is None else own + self.adversarial.trainable
+
+    def check_optimizer_knows_variables(self) -> None:
+        """Raises `InvalidStateError` for variables made trainable after `compile`."""
+        if self.settings is None:
+            return  # Keras' own error says that the model is not compiled
+        unknown = unknown_variables(self.optimizer, self.optimized_variables())
+        rule = (
+            "Variables are trainable now that were not when the model was compiled, so "
+            "the optimizer does not know them. Call `compile` again after you change "
+            "`trainable`, with a new optimizer"
+        )
+        paths = [variable.path for variable in unknown]
+        received = {"variables": len(paths), "first": paths[:1]}
+        require(not unknown, rule, InvalidStateError, **received)
 
     def step_variables(self) -> list[keras.Variable]:
         """Returns the variables that a forward pass or a loss may assign.

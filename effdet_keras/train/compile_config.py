@@ -9,6 +9,7 @@ from typing import Any
 import keras
 
 from effdet_keras._internal.compiled_keys import DTYPE_POLICY, STEPS_DONE
+from effdet_keras.errors import InvalidStateError, require
 from effdet_keras.train.freezing import frozen_state, restore_frozen
 from effdet_keras.train.optimizers import steps_done
 from effdet_keras.train.recipe import Recipe
@@ -57,8 +58,8 @@ def compile_from_config(model: Any, config: Mapping[str, Any]) -> None:
     """
     options = dict(config)
     options.pop("of", None)  # a key of older files
-    for name in (DTYPE_POLICY, STEPS_DONE):  # `from_archive(resume=True)` reads them
-        options.pop(name, None)
+    # `from_archive(resume=True)` reads both too. Older files do not have them.
+    policy, steps = options.pop(DTYPE_POLICY, None), options.pop(STEPS_DONE, 0)
     if "frozen" in options:  # not in files from before freezing was supported
         restore_frozen(model, options.pop("frozen"))
     is_trained = options.pop(_TRAINED, False)
@@ -70,6 +71,31 @@ def compile_from_config(model: Any, config: Mapping[str, Any]) -> None:
         recipe = dataclasses.replace(recipe, freeze=None)
     model.compile(recipe=recipe, **options)
     model.weights_match_recipe = is_trained
+    if steps and policy is not None:
+        model.policy_to_continue = keras.dtype_policies.deserialize(policy).name
+
+
+def check_precision_to_continue(model: Any) -> None:
+    """Raises an error if `fit` would continue a file's training in another precision.
+
+    `keras.models.load_model` loads weights and optimizer of a training whose dtype
+    policy was the global one into a model with the current global policy.
+    """
+    policy = model.dtype_policy.name
+    rule = (
+        "The training of this model cannot be continued with another dtype policy than "
+        "the one that it began with, because the state of the optimizer belongs to it. "
+        "Load the file with `EfficientDet.from_archive(path, resume=True)`, or call "
+        "`keras.config.set_dtype_policy` with the policy of the training before you "
+        "load it. To begin a new training from its weights, call `compile` first"
+    )
+    require(
+        model.policy_to_continue in (None, policy),
+        rule,
+        InvalidStateError,
+        policy_of_training=model.policy_to_continue,
+        policy_of_model=policy,
+    )
 
 
 def refining_config(model: Any) -> dict[str, Any]:

@@ -16,7 +16,12 @@ from effdet_keras.network.layers import ConfiguredLayer
 from effdet_keras.train.averages import WeightAverages
 from effdet_keras.train.loss_metrics import LossMetrics, loss_names
 from effdet_keras.train.new_classes import check_not_adversarial
-from effdet_keras.train.optimizers import check_found, step_counter, steps_per_update
+from effdet_keras.train.optimizers import (
+    check_found,
+    step_counter,
+    steps_per_update,
+    unknown_variables,
+)
 from effdet_keras.train.recipe import Recipe
 
 
@@ -56,7 +61,8 @@ def compile_model(
         ValueError: If an expression of the recipe matches no variable of the model, or
             a loss scale is given for a model that does not compute in float16; or if
             gradients are to be accumulated by several devices of a `tf.distribute`
-            strategy, or adversarial training has frozen classes.
+            strategy, adversarial training has frozen classes, or the optimizer has
+            trained other variables.
     """
     check_not_adversarial(model, recipe.adversarial)
     with model.variable_scope():  # of `tf.distribute`: `fit` may be called outside it
@@ -68,6 +74,7 @@ def compile_model(
             adversarial = recipe.adversarial.new_training(model, jit_compile)
         _check_expressions(model, requested_recipe, recipe, adversarial)
         optimizer = recipe.new_optimizer()
+        _check_is_not_of_other_variables(model, optimizer, adversarial)
         _check_accumulation(optimizer)
         _check_loss_scale(model, recipe, optimizer, keras_options)
         keras.Model.compile(
@@ -107,6 +114,22 @@ def _check_expressions(model, requested_recipe, recipe, adversarial):
     decay = requested_recipe.weight_decay
     if isinstance(decay, dict):
         check_found("weight_decay", decay, model.variables)
+
+
+def _check_is_not_of_other_variables(model, optimizer, adversarial):
+    """Raises ValueError for an optimizer object that was built for other variables."""
+    variables = list(model.trainable_variables)
+    if adversarial is not None:
+        variables += adversarial.trainable
+    unknown = unknown_variables(optimizer, variables)
+    require(
+        not unknown,
+        "`optimizer` was compiled before, with another model or with other trainable "
+        "variables, and it can only update those. Pass a new optimizer, such as "
+        "`type(optimizer).from_config(optimizer.get_config())`",
+        optimizer=type(optimizer).__name__,
+        unknown_variables=len(unknown),
+    )
 
 
 def _check_accumulation(optimizer):

@@ -14,6 +14,7 @@ from effdet_keras.train.callback_states import has_state
 from effdet_keras.train.data_order import DataOrder
 from effdet_keras.train.epoch_logger import EpochLogger
 from effdet_keras.train.fit_data import TrainingData
+from effdet_keras.train.optimizers import has_schedule
 from effdet_keras.train.resume import PositionTracker, SkipUntilPosition
 
 # The callbacks that `fit` adds. If the user passes them, `fit` sets their position.
@@ -39,14 +40,40 @@ def assemble_callbacks(
 
     Raises:
         TypeError: If one of `callbacks` is not a callback.
+        ValueError: If one of them sets the learning rate, which has a schedule.
     """
     users = user_callbacks(callbacks)
+    _check_rate_can_be_set(model, users)
     if tracker.resumes_within_epoch:
         users = [SkipUntilPosition(callback, tracker) for callback in users]
     loggers = [EpochLogger()] if log_epochs else []
     everything = [tracker, *ema_callbacks(model, callbacks), *users, *loggers]
     tracker.set_callbacks(everything)
     return everything
+
+
+# Keras' callbacks that set the learning rate; a schedule does not let them.
+_SET_LEARNING_RATE = (
+    keras.callbacks.LearningRateScheduler,
+    keras.callbacks.ReduceLROnPlateau,
+)
+
+
+def _check_rate_can_be_set(model, users):
+    """Raises ValueError for a callback that sets the rate of an optimizer's schedule.
+
+    Otherwise the training would end when the callback sets it: after hours, perhaps.
+    """
+    if model.settings is None or not has_schedule(model.optimizer):
+        return
+    setters = [c for c in users if isinstance(c, _SET_LEARNING_RATE)]
+    rule = (
+        "`callbacks` must not set the learning rate if it has a schedule, which "
+        "`compile` chooses by default. Leave the callback out; or call "
+        '`compile(schedule="constant")`, or give an optimizer of your own a number as '
+        "its learning rate"
+    )
+    require(not setters, rule, callbacks=[type(c).__name__ for c in setters])
 
 
 def new_position_tracker(model: Any, data: TrainingData) -> PositionTracker:

@@ -42,6 +42,26 @@ def steps_done(optimizer: keras.optimizers.Optimizer) -> int:
     return int(ops.convert_to_numpy(step_counter(optimizer)))
 
 
+def has_schedule(optimizer: keras.optimizers.Optimizer) -> bool:
+    """Returns whether a schedule sets the learning rate, so that nothing else can."""
+    return callable(_inner(optimizer)._learning_rate)
+
+
+def unknown_variables(
+    optimizer: keras.optimizers.Optimizer, variables: list[keras.Variable]
+) -> list[keras.Variable]:
+    """Returns the variables that a built optimizer cannot update.
+
+    It has a momentum and the like only for the variables that it was built with. An
+    optimizer that is not built yet can update all variables.
+    """
+    optimizer = _inner(optimizer)
+    if not optimizer.built:
+        return []
+    known = {id(variable) for variable in optimizer._trainable_variables}
+    return [variable for variable in variables if id(variable) not in known]
+
+
 def _inner(optimizer):
     return getattr(optimizer, "inner_optimizer", optimizer)  # a `LossScaleOptimizer`
 

@@ -4,6 +4,7 @@ import types
 
 import keras
 import pytest
+from support.tiny import EAGER, batch, tiny_model
 
 from effdet_keras.callbacks import CheckpointArchive, COCOEvaluation
 from effdet_keras.train.averages import SwapEMA
@@ -98,3 +99,27 @@ def test_close_has_its_former_name_for_one_release(tmp_path):
     with pytest.warns(DeprecationWarning, match="`close`"):
         archive.let_go()
     CheckpointArchive(tmp_path, verbose=False).close()  # the folder is free again
+
+
+@pytest.mark.parametrize(
+    "callback",
+    [
+        keras.callbacks.ReduceLROnPlateau(monitor="loss", patience=0, min_delta=100),
+        keras.callbacks.LearningRateScheduler(lambda epoch, rate: rate / 2),
+        type("Own", (keras.callbacks.LearningRateScheduler,), {})(lambda e, r: r / 2),
+    ],
+)
+def test_no_callback_sets_a_learning_rate_that_has_a_schedule(callback):
+    """Keras refuses it when the callback sets it: after hours, perhaps."""
+    model, run = tiny_model(), {"epochs": 3, "verbose": 0, "callbacks": [callback]}
+    schedule = keras.optimizers.schedules.CosineDecay(1e-3, 10)
+    for arguments in ({}, {"optimizer": keras.optimizers.SGD(schedule)}):
+        model.compile(**arguments, run_eagerly=EAGER)
+        with pytest.raises(
+            ValueError, match=r'compile\(schedule="constant"\)'
+        ) as error:
+            model.fit(*batch(), **run)
+        assert type(callback).__name__ in str(error.value)
+    model.compile(schedule="constant", run_eagerly=EAGER)
+    rates = model.fit(*batch(), **run).history["learning_rate"]
+    assert rates[-1] < rates[0]

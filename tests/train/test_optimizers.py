@@ -8,7 +8,13 @@ import pytest
 from keras import ops
 from support.arrays import assert_equal
 from support.schedules import schedule_of
-from support.tiny import EAGER, batch, tiny_model, without_stochastic_depth
+from support.tiny import (
+    BACKBONE,
+    EAGER,
+    batch,
+    tiny_model,
+    without_stochastic_depth,
+)
 
 from effdet_keras.train import optimizers
 from effdet_keras.train.matching import ATSSMatching
@@ -367,3 +373,33 @@ def test_a_recipe_comes_back_from_its_config(recipe):
     multipliers = again.learning_rate_multipliers
     assert multipliers == recipe.learning_rate_multipliers
     assert list(multipliers or ()) == list(recipe.learning_rate_multipliers or ())
+
+
+def test_an_optimizer_is_not_compiled_for_variables_that_it_does_not_know():
+    """Keras' error in the first step prints all numbers of a variable."""
+    for optimizer in (keras.optimizers.Adam(1e-3), Recipe("reference").new_optimizer()):
+        model, other = tiny_model(), tiny_model()
+        model.compile(optimizer, freeze="backbone")
+        model.compile(optimizer, freeze="backbone+fpn")  # it knows all of these
+        for again in (model, other):
+            again.unfreeze()
+            before = again.settings
+            with pytest.raises(ValueError, match="Pass a new optimizer") as error:
+                again.compile(optimizer)
+            assert len(str(error.value)) < 400
+            assert again.settings is before
+        model.compile(type(optimizer).from_config(optimizer.get_config()))
+
+
+def test_variables_that_train_again_need_another_compile():
+    model = tiny_model()
+    backbone = model.get_layer(BACKBONE)
+    backbone.trainable = False
+    model.compile("sgd", recipe="reference", run_eagerly=EAGER)
+    backbone.trainable = True
+    for train in (model.fit, model.train_on_batch):
+        with pytest.raises(RuntimeError, match=r"Call `compile` again.*first=\['effic"):
+            train(*batch())
+    model.compile("sgd", recipe="reference", run_eagerly=EAGER)
+    backbone.trainable = False
+    model.train_on_batch(*batch())

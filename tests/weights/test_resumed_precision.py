@@ -154,3 +154,27 @@ def test_a_file_of_save_says_that_it_knows_no_epoch(tmp_path):
     with pytest.warns(UserWarning, match=r"saved\.keras' does not say in which epoch"):
         rest = EfficientDet.from_archive(tmp_path / "saved.keras", resume=True)
     np.testing.assert_array_equal(momentum(rest), momentum(model))
+
+
+@pytest.mark.parametrize("policy", POLICIES)
+@pytest.mark.filterwarnings("ignore:Skipping variable loading")
+def test_a_training_that_keras_loads_in_another_precision_is_not_continued(
+    tmp_path, policy
+):
+    """Keras' `load_model` gives the global policy to a network that had it before."""
+    trained(tmp_path, policy).save(tmp_path / "saved.keras")
+    other = POLICIES[policy == POLICIES[0]]
+    keras.config.set_dtype_policy(other)
+    model = keras.models.load_model(tmp_path / "saved.keras")
+    assert len(model.detect(list(batch()[0]), verbose=0)) == 2
+    refusal = rf"resume=True.*policy_of_training='{policy}', policy_of_model='{other}'"
+    with pytest.raises(RuntimeError, match=refusal):
+        model.fit(*batch(), epochs=2, initial_epoch=1, verbose=0)
+    with pytest.raises(RuntimeError, match=refusal):
+        model.train_on_batch(*batch())
+    model.compile("sgd")
+    assert first_epoch(model) == 0
+
+    keras.config.set_dtype_policy(policy)
+    same = keras.models.load_model(tmp_path / "saved.keras")
+    assert first_epoch(same, initial_epoch=1) == 1
