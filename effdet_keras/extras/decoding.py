@@ -52,7 +52,9 @@ def decode_image(data, *, formats=SAFE_FORMATS, max_pixels=None, max_side=None):
     except TooManyPixelsError:
         raise
     except Image.DecompressionBombError as error:
-        raise TooManyPixelsError(str(error)) from error
+        # Pillow refuses twice its own limit before the size of the image is known.
+        text = f"The image has far too many pixels, and the limit is {limit:,}"
+        raise TooManyPixelsError(text) from error
     except UnidentifiedImageError as error:
         raise InvalidValueError(
             "The bytes are not an image in one of these formats: " + ", ".join(formats)

@@ -5,9 +5,13 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import dataclasses
+import errno
 import importlib.resources
 import io
+import logging
+import os
 import signal
+import socket
 import time
 
 import yaml
@@ -19,6 +23,7 @@ from effdet_keras.errors import (
     EffDetError,
     InvalidStateError,
     InvalidValueError,
+    check_argument,
     check_choice,
 )
 from effdet_keras.extras.decoding import TooManyPixelsError, decode_image
@@ -303,6 +308,8 @@ def run_server(service, host, port):
 
     On SIGHUP it opens the model again, see `DetectionService.reload`.
     """
+    # Otherwise each broken form prints a line; its client gets the reason.
+    logging.getLogger("python_multipart").setLevel(logging.CRITICAL)
     config = uvicorn.Config(
         create_app(service),
         host=host,
@@ -320,6 +327,45 @@ def run_server(service, host, port):
     except KeyboardInterrupt:  # uvicorn raises the signal again after it has finished
         if not (server.started and server.should_exit):
             raise
+
+
+def check_address(host: str, port: int) -> None:
+    """Raises ValueError if a server cannot listen on a host and port.
+
+    uvicorn would find it only after the model was opened, so this comes before that.
+    """
+    check_argument(0 <= port <= 65535, "port", port, "a whole number from 0 to 65535")
+    options = {"type": socket.SOCK_STREAM, "flags": socket.AI_PASSIVE}
+    try:
+        found = socket.getaddrinfo(host or None, port, **options)
+    except (OSError, UnicodeError) as error:
+        raise InvalidValueError(
+            "`host` must be an address or a name of this machine, such as '127.0.0.1', "
+            f"or '0.0.0.0' for all its addresses. Received: host={host!r} ({error})"
+        ) from error
+    errors = [_error_of_listening(*one) for one in found]
+    # A name such as "localhost" may have an address of a family that is switched off.
+    in_use = [e for e in errors if e is not None and e.errno == errno.EADDRINUSE]
+    if in_use or None not in errors:
+        error = [*in_use, *errors][0]
+        raise InvalidValueError(
+            "The server cannot listen on this address and port: give others with "
+            "`--host` and `--port`, or end the program that uses them. Received: "
+            f"host={host!r}, port={port} ({error.strerror})"
+        ) from error
+
+
+def _error_of_listening(family, kind, protocol, _, address):
+    """Returns the OSError of listening on an address, or None if there is none."""
+    try:
+        with socket.socket(family, kind, protocol) as listening:
+            if os.name == "posix":  # as asyncio: a port just left may be used again
+                listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            if family == socket.AF_INET6:
+                listening.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
+            listening.bind(address)
+    except OSError as error:
+        return error
 
 
 async def _serve(server, service):

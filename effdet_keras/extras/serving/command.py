@@ -170,11 +170,12 @@ def run(
 ) -> None:
     """Serves a model over HTTP; `limits` are fields of `Limits`."""
     from effdet_keras.cli.files import open_any_model
-    from effdet_keras.extras.serving.app import run_server
+    from effdet_keras.extras.serving.app import check_address, run_server
     from effdet_keras.extras.serving.service import DetectionService
 
     for package in REQUIRED:
         package.require("`effdet-keras serve`")
+    check_address(host, port)
 
     def open_model():
         return open_any_model(model, threads, runtime=runtime, precision=precision)

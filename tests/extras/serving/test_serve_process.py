@@ -1,6 +1,8 @@
 """`effdet-keras serve` as a process: no accepted request is lost at its end."""
 
+import asyncio
 import concurrent.futures
+import logging
 import os
 import pathlib
 import signal
@@ -8,6 +10,7 @@ import socket
 import subprocess
 import sys
 import time
+import types
 
 import numpy as np
 import pytest
@@ -16,6 +19,8 @@ from support.tiny import LITE0, lively_model
 
 from effdet_keras import cli
 from effdet_keras.extras.serving import uvicorn
+from effdet_keras.extras.serving.app import check_address, run_server
+from effdet_keras.extras.serving.command import Limits
 from effdet_keras.weights.archive import write_archive
 
 pytestmark = pytest.mark.tensorflow
@@ -80,3 +85,36 @@ def until(is_true, process):
         assert process.poll() is None, process.stderr.read()
         assert time.monotonic() < deadline
         time.sleep(0.05)
+
+
+def test_an_address_that_cannot_be_had_is_told_before_the_model_is_opened(command):
+    pytest.importorskip("uvicorn", reason="needs the extra `serve`")
+    serve = ("serve", "missing.keras")
+    for port in ("99999999", "-1"):
+        told = command(*serve, "--port", port, status=1)
+        assert f"from 0 to 65535. Received: port={port}" in told
+    for host in ("999.1.2.3", "a" * 70):
+        told = command(*serve, "--host", host, status=1)
+        assert "must be an address or a name of this machine" in told
+        assert f"Received: host='{host}'" in told
+    with socket.create_server(("127.0.0.1", 0)) as used:
+        port = used.getsockname()[1]
+        for host in ("127.0.0.1", "localhost", "0.0.0.0"):
+            told = command(*serve, "--host", host, "--port", port, status=1)
+            assert f"Received: host='{host}', port={port} (Addr" in told
+    check_address("127.0.0.1", port)
+    check_address("localhost", 0)
+    check_address("", 0)
+
+
+def test_a_form_that_cannot_be_read_prints_nothing(monkeypatch):
+    """Its client gets the reason, and a stranger could fill the log."""
+    pytest.importorskip("uvicorn", reason="needs the extra `serve`")
+    logger = logging.getLogger("python_multipart")
+    monkeypatch.setattr(logger, "level", logger.level)
+    monkeypatch.setattr(asyncio, "run", lambda task: task.close())
+    service = types.SimpleNamespace(limits=Limits())
+    run_server(service, "127.0.0.1", 0)
+    assert not logging.getLogger("python_multipart.multipart").isEnabledFor(
+        logging.WARNING
+    )

@@ -110,6 +110,7 @@ def test_an_annotated_image_has_the_boxes_of_draw(client, model, image, data):
             413,
             "20000 x 1 pixels, and the limit of each side is 16,384",
         ),
+        (bomb(20_000, 20_000), 413, "far too many pixels, and the limit is 20,000"),
         (bomb(20, 20), 400, "cannot be decoded"),
     ],
     ids=lambda value: value if isinstance(value, str) else "",
