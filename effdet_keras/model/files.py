@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import functools
 import os
+import zipfile
+import zlib
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -14,11 +17,13 @@ from keras import ops
 from effdet_keras._internal.weights_h5 import (
     ENDING,
     check_weights_h5,
+    damaged_hdf5,
     warn_unless_finite,
     write_weights_h5,
 )
 from effdet_keras._internal.whole_files import atomic_write, is_remote
-from effdet_keras.errors import InvalidValueError, require
+from effdet_keras.errors import InvalidValueError, first_line, require
+from effdet_keras.weights.archive import DamagedFileError
 
 
 class ModelFiles:
@@ -112,6 +117,9 @@ class ModelFiles:
         elif not is_remote(filepath) and not os.path.exists(filepath):
             path = os.fspath(filepath)
             raise FileNotFoundError(f"There is no file of weights '{path}'")
+        elif str(filepath).endswith(".h5") and os.path.isdir(filepath):
+            path = os.fspath(filepath)
+            raise IsADirectoryError(errno.EISDIR, "A folder has this name", path)
         self._loaded = []
         try:
             with self._unchanged_by_errors():
@@ -126,6 +134,12 @@ class ModelFiles:
                 "`skip_mismatch=True` to keep the model's own values where the file "
                 f"does not fit. Keras says: {error}"
             ) from error
+        except (OSError, zipfile.BadZipFile, zlib.error) as error:
+            if getattr(error, "errno", None) is not None:
+                raise  # the system cannot read the file, and the error names it
+            is_zip = str(filepath).endswith(".keras")
+            damaged = DamagedFileError if is_zip else damaged_hdf5
+            raise damaged(filepath, first_line(error)) from error
         self.score_settings = None  # they were chosen for other weights
         warn_unless_finite(self, filepath)
         for kept in self._kept_beside():

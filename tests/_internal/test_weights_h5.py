@@ -1,6 +1,7 @@
 """HDF5 files of strangers: no other file of this machine is read as weights."""
 
 import io
+import re
 import zipfile
 
 import h5py
@@ -139,3 +140,23 @@ def test_an_array_that_is_far_larger_than_its_file(tmp_path):
         file.create_dataset("kernel", (2**40,), "float32", chunks=(2**20,))
     with pytest.raises(ValueError, match="would unpack to 4,398,046,511,104"):
         check_hdf5_file(tmp_path / "a.h5", "a.h5")
+
+
+def test_a_file_that_is_cut_or_no_weights_file_is_named(tmp_path):
+    """h5py and zipfile name no file."""
+    model = tiny_model()
+    model.save_weights(tmp_path / "whole.weights.h5")
+    model.save(tmp_path / "whole.keras")
+    before = values(model.variables)
+    for whole in ("whole.weights.h5", "whole.keras"):
+        content = (tmp_path / whole).read_bytes()
+        path = tmp_path / whole.replace("whole", "bad")
+        for bad in (content[: len(content) // 2], b"", b"words"):
+            path.write_bytes(bad)
+            refusal = rf"{re.escape(str(path))}' is damaged, or "
+            with pytest.raises(ValueError, match=refusal):
+                model.load_weights(path)
+    (tmp_path / "folder.weights.h5").mkdir()
+    with pytest.raises(IsADirectoryError, match=r"name: .*folder\.weights\.h5"):
+        model.load_weights(tmp_path / "folder.weights.h5")
+    assert_equal(model.variables, before)
