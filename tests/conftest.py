@@ -1,7 +1,10 @@
-"""Fixtures for golden data of the reference system, for addresses, tiny datasets."""
+"""Fixtures for golden data of the reference system, addresses, folders, datasets."""
 
 import importlib.util
+import os
 import pathlib
+import shutil
+import subprocess
 import sys
 
 import fsspec
@@ -109,6 +112,18 @@ def memory(tmp_path, monkeypatch):
     yield files
     files.store.clear()
     files.pseudo_dirs[:] = [""]
+
+
+@pytest.fixture
+def read_only(tmp_path):
+    """A folder that may not be written to, also by root."""
+    folder = tmp_path / "ro"
+    folder.mkdir()
+    mount = ["mount", "-t", "tmpfs", "-o", "ro", "tmpfs", os.fspath(folder)]
+    if shutil.which("mount") is None or subprocess.run(mount).returncode:
+        pytest.skip("no disk can be mounted here")
+    yield folder
+    subprocess.run(["umount", "--lazy", os.fspath(folder)], check=True)
 
 
 @pytest.fixture(scope="session")

@@ -9,12 +9,13 @@ import pathlib
 import re
 import secrets
 import shutil
+import tempfile
 import time
 import urllib.parse
 import urllib.request
 from collections.abc import Callable
 
-from effdet_keras.errors import InvalidTypeError, InvalidValueError
+from effdet_keras.errors import EffDetError, InvalidTypeError, InvalidValueError
 
 # `pathlib` turns the two slashes into one. A single letter is a drive of Windows.
 _ADDRESS = re.compile(r"([A-Za-z][A-Za-z0-9+.-]+):/")
@@ -54,6 +55,21 @@ def check_may_be_folder(path: os.PathLike) -> None:
             f"A folder is needed at '{path}'{is_above}, but '{there}' is a file or a "
             "link to nowhere. Give another path."
         )
+
+
+def check_may_be_written(path: os.PathLike) -> None:
+    """Raises OSError if nothing can be written at a path; call it before any work.
+
+    A file is written in the nearest folder that exists, and is gone afterwards.
+    """
+    path = pathlib.Path(path)
+    folder = next(x for x in (path, *path.absolute().parents) if x.is_dir())
+    try:
+        with tempfile.TemporaryFile(dir=folder, buffering=0) as file:
+            file.write(b"1")  # a full disk has space for the name of a file
+    except OSError as error:
+        why = f"{os.strerror(error.errno)}: nothing can be written there"
+        raise OSError(error.errno, why, os.fspath(path)) from error
 
 
 def is_remote(path):
@@ -145,7 +161,7 @@ def atomic_write_all(path, kept=()):
     new one has files of these names.
     """
     path = local_path(path, "The path of a file")
-    with _hidden_beside(path) as partial:
+    with _hidden_beside(path, stands_for=path.parent) as partial:
         partial.mkdir()
         yield partial
         new = sorted(partial.iterdir(), key=lambda item: item.name == path.name)
@@ -238,31 +254,49 @@ def _may_pass(error, target):
 
 
 @contextlib.contextmanager
-def _hidden_beside(path, ending=""):
-    """Yields a hidden path beside `path`; removes what is there after the block."""
+def _hidden_beside(path, ending="", stands_for=None):
+    """Yields a hidden path beside `path`; removes what is there after the block.
+
+    An OSError of the hidden path names `path` instead, or what the hidden path
+    `stands_for`.
+    """
     path.parent.mkdir(parents=True, exist_ok=True)
     hidden = path.with_name(f".{secrets.token_hex(4)}.partial{ending}")
     try:
         yield hidden
     except Exception as error:
-        # For a full disk, libraries raise errors of their own, some without a reason.
-        full = os.strerror(errno.ENOSPC)
-        is_full = shutil.disk_usage(path.parent).free < _LITTLE
-        is_full = is_full or any(
-            words in str(error) for words in (full, _IOSTREAM_ERROR)
-        )
-        if getattr(error, "errno", None) in _NO_SPACE:
-            error.filename = os.fspath(path)  # the user's file, not the hidden one
-            raise
-        if not is_full or getattr(error, "errno", None) is not None:
-            raise
-        raise OSError(errno.ENOSPC, full, path) from error
+        _raise_with_path_of_user(error, hidden, path, stands_for or path)
+        raise
     finally:
         if hidden.is_dir():
             shutil.rmtree(hidden, ignore_errors=True)
         else:
             with contextlib.suppress(OSError):  # do not hide the error of the block
                 hidden.unlink(missing_ok=True)
+
+
+def _raise_with_path_of_user(error, hidden, path, stands_for):
+    """Raises an OSError in place of an error that names a hidden path, or no path.
+
+    Other errors raise nothing. For a full disk or a read-only folder, libraries raise
+    errors of their own, some without a reason.
+    """
+    number, name = getattr(error, "errno", None), os.fspath(path)
+    if number is None:
+        full = os.strerror(errno.ENOSPC)
+        is_full = shutil.disk_usage(path.parent).free < _LITTLE
+        if is_full or any(words in str(error) for words in (full, _IOSTREAM_ERROR)):
+            raise OSError(errno.ENOSPC, full, name) from error
+        if not isinstance(error, EffDetError):
+            check_may_be_written(path)
+    elif number in _NO_SPACE:
+        raise OSError(number, os.strerror(number), name) from error
+    elif hidden.name in str(error):
+        name = os.fspath(error.filename or hidden)
+        name = name.replace(os.fspath(hidden), os.fspath(stands_for))
+        is_in_reason = hidden.name in str(error.strerror)  # as in errors of h5py
+        reason = os.strerror(number) if is_in_reason else error.strerror
+        raise OSError(number, reason, name) from error
 
 
 def _refuse_existing(path):

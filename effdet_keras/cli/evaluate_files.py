@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import os
 import sys
@@ -98,18 +99,18 @@ def evaluate_files(
         if caution is not None:
             why = " ".join(filter(None, (caution, source.evaluation.diagnosis)))
             source.evaluation = dataclasses.replace(source.evaluation, diagnosis=why)
-        if json_path is not None:
-            records = detections_to_coco(source.results, dataset.category_ids)
-            _write_json(records, json_path, indent=None)
-            print(f"Wrote '{json_path}'")
         print(f"\n{source.evaluation}", flush=True)
     comparison = _comparison(*sources) if len(sources) == 2 else None
-    if out is not None:
-        about = {"data": os.fspath(data.path), "split": split}
-        about |= {} if caution is None else {"caution": caution}
-        _write(out, sources, comparison, about, dataset)
-    if store is not None:
-        store.store(*sources, dataset)
+    # All of it is written, the last callback first, also if one raises an error.
+    with contextlib.ExitStack() as writes:
+        if store is not None:
+            writes.callback(store.store, *sources, dataset)
+        if out is not None:
+            about = {"data": os.fspath(data.path), "split": split}
+            about |= {} if caution is None else {"caution": caution}
+            writes.callback(_write, out, sources, comparison, about, dataset)
+        if json_path is not None:
+            writes.callback(_write_detections, *sources, dataset, json_path)
 
 
 def _comparison(first, second):
@@ -158,6 +159,13 @@ def _write(out, sources, comparison, about, dataset):
     report.save(out / "report.html")
     _write_json(content, out / "numbers.json", indent=1)
     print(f"\nReport: {out / 'report.html'}\nNumbers: {out / 'numbers.json'}")
+
+
+def _write_detections(source, dataset, path):
+    """Writes the detections of `eval --json`, in COCO's result format."""
+    records = detections_to_coco(source.results, dataset.category_ids)
+    _write_json(records, path, indent=None)
+    print(f"\nWrote '{path}'")
 
 
 def _write_json(content, path, indent):

@@ -13,7 +13,12 @@ from typing import TYPE_CHECKING, Any
 
 from effdet_keras._internal.optional_imports import keras
 from effdet_keras._internal.remote_path import path_of
-from effdet_keras._internal.whole_files import check_may_be_folder
+from effdet_keras._internal.whole_files import (
+    check_may_be_folder,
+    check_may_be_written,
+    is_remote,
+    local_path,
+)
 from effdet_keras.data.formats.dataset_files import role_of_split
 from effdet_keras.errors import InvalidValueError
 from effdet_keras.export.runtime import read_report
@@ -165,6 +170,7 @@ def check_outputs(
         ValueError: If a path is given for two outputs, or is an input.
         NotADirectoryError: If an output would be below a file.
         FileExistsError: If an output exists and `overwrite` is False.
+        OSError: If an output cannot be written: the folder is read-only or full.
     """
     outputs = [pathlib.Path(path) for path in outputs if path is not None]
     there = [str(path) for path in outputs if os.path.lexists(path)]
@@ -197,6 +203,14 @@ def check_outputs(
             f"{', '.join(map(repr, there[:3]))}: existing files are not overwritten. "
             "Give another path, or add --overwrite."
         )
+    # There may be many files in one folder.
+    for path in {_folder_of(path): path for path in outputs}.values():
+        if not is_remote(path):
+            check_may_be_written(local_path(path, "The path of an output"))
+
+
+def _folder_of(path):
+    return path if path.is_dir() else path.parent
 
 
 def image_files(dataset: DetectionDataset) -> Iterator[str]:

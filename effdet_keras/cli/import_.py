@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 
 from effdet_keras._internal.optional_imports import keras
-from effdet_keras._internal.whole_files import local_path
+from effdet_keras._internal.whole_files import check_may_be_written, local_path
 from effdet_keras.cli.arguments import add_raw
 from effdet_keras.errors import InvalidValueError, check_argument
 from effdet_keras.network.config import MODEL_NAMES
@@ -87,6 +87,7 @@ def run(
             raise FileExistsError(
                 f"'{path}' already exists, and is not overwritten: give another path."
             )
+    check_may_be_written(out)
     weights = read_weights(source, model, averages=not raw, verbose=1)
     if class_names is not None:
         weights = with_class_names(weights, class_names)

@@ -5,7 +5,11 @@ from __future__ import annotations
 import argparse
 import os
 
-from effdet_keras._internal.whole_files import check_may_be_folder, local_path
+from effdet_keras._internal.whole_files import (
+    check_may_be_folder,
+    check_may_be_written,
+    local_path,
+)
 from effdet_keras.cli.arguments import (
     RUNTIMES,
     add_batch_size,
@@ -244,7 +248,9 @@ def run(
         )
     for path, flag in ((out, "--out"), (crops, "--crops")):
         if path is not None:
-            check_may_be_folder(local_path(path, f"`{flag}`"))
+            folder = local_path(path, f"`{flag}`")
+            check_may_be_folder(folder)
+            check_may_be_written(folder)
     # Of a folder of images, only the images are read: `predict_files` checks them.
     files = [path for path in inputs if not os.path.isdir(path)]
     outputs = [json, csv, crops]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import csv
 import dataclasses
 import io
@@ -117,12 +118,8 @@ def predict_files(
             failed += work.video(batch[0]) if found is None else work.images(found)
         is_complete = True
     finally:  # keeps what was found before an error or Ctrl-C
-        if json_path is not None and (is_complete or work.coco_file.images):
-            work.coco_file.write(json_path)
-            print(printable(f"Wrote '{os.fspath(json_path)}'"), flush=True)
-        if csv_path is not None and (is_complete or work.coco_file.images):
-            work.coco_file.write_csv(csv_path)
-            print(printable(f"Wrote '{os.fspath(csv_path)}'"), flush=True)
+        if is_complete or work.coco_file.images:
+            work.write(json_path, csv_path)
     return failed
 
 
@@ -189,6 +186,19 @@ class _Work:
             crop_name = _without_suffix(name)
             self._keep(detections, name, crop_name, video=video, frame=number)
         return 0
+
+    def write(self, json_path, csv_path):
+        """Writes the COCO file and the CSV file, each also if the other cannot be."""
+
+        def write_and_print(write, path):
+            write(path)
+            print(printable(f"Wrote '{os.fspath(path)}'"), flush=True)
+
+        with contextlib.ExitStack() as writes:  # the last callback is called first
+            if csv_path is not None:
+                writes.callback(write_and_print, self.coco_file.write_csv, csv_path)
+            if json_path is not None:
+                writes.callback(write_and_print, self.coco_file.write, json_path)
 
     def _keep(self, detections, name, crop_name, **more):
         """Keeps the detections of one image or frame for the COCO file and crops."""

@@ -2,6 +2,7 @@ import errno
 import json
 import os
 import pathlib
+import re
 import shutil
 import signal
 import subprocess
@@ -17,6 +18,7 @@ from effdet_keras._internal.whole_files import (
     atomic_folder,
     atomic_write,
     atomic_write_all,
+    check_may_be_written,
     write_text,
 )
 
@@ -367,3 +369,48 @@ def test_a_full_disk_or_quota_names_the_file_that_was_to_be(tmp_path, number):
         raise OSError(number, os.strerror(number))
     assert (caught.value.errno, caught.value.filename) == (number, str(path))
     assert path.read_text() == "old" and os.listdir(tmp_path) == ["a.json"]
+
+
+# A folder that nobody can write to
+
+
+@EACH_WAY
+def test_a_read_only_folder_is_named_as_the_user_named_it(read_only, way):
+    def as_a_library(partial):  # as torch and safetensors do
+        raise RuntimeError(f"open file failed: {partial}")
+
+    def as_h5py(partial):
+        raise OSError(errno.EROFS, f"unable to create (name = '{partial}')")
+
+    for write in (pathlib.Path.touch, as_a_library, as_h5py):
+        with (
+            pytest.raises(OSError, match=r"ro/w\.pth|/ro'") as error,
+            way(read_only / "w.pth") as partial,
+        ):
+            write(partial)
+        assert error.value.errno == errno.EROFS
+        assert "partial" not in str(error.value)
+    for path in (read_only / "w.pth", read_only / "new" / "w.pth", read_only):
+        with pytest.raises(OSError, match=re.escape(os.fspath(path))):
+            check_may_be_written(path)
+
+
+@EACH_WAY
+def test_an_error_within_names_the_file_of_the_user(tmp_path, way):
+    """A name that is too long, a drive that fails: whatever a system may refuse."""
+    with (
+        pytest.raises(OSError, match=r"/long\.txt'") as error,
+        way(tmp_path / "w") as partial,
+    ):
+        path = partial / "long.txt"
+        raise OSError(errno.EIO, os.strerror(errno.EIO), os.fspath(path))
+    assert "partial" not in str(error.value)
+    mine = FileNotFoundError(errno.ENOENT, "No image", "mine.jpg")
+    with pytest.raises(FileNotFoundError) as error, way(tmp_path / "w"):
+        raise mine
+    assert error.value is mine
+
+
+def test_a_folder_that_may_be_written_to_stays_as_it_is(tmp_path):
+    check_may_be_written(tmp_path / "new" / "deep" / "a.json")
+    assert os.listdir(tmp_path) == []

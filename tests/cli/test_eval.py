@@ -1,5 +1,6 @@
 """`effdet-keras eval`: numbers, findings, files and reports, for any detector."""
 
+import errno
 import json
 import shutil
 
@@ -201,3 +202,29 @@ def test_the_file_of_a_detection_of_no_image_is_named(data, tmp_path, capsys):
     assert run(data, "--detections", tmp_path / "found.json") == 1
     said = capsys.readouterr().err
     assert "found.json': Each detection must have the `image_id` of an image" in said
+
+
+def test_a_read_only_folder_is_told_before_the_evaluation(
+    data, exact, read_only, capsys
+):
+    found = read_only / "found.json"
+    assert run(data, "--detections", exact, "--json", found) == 1
+    said = capsys.readouterr()
+    assert f"nothing can be written there: '{found}'" in said.err
+    assert "images of 'valid'" not in said.out
+
+
+def test_the_numbers_are_printed_and_the_report_written_without_the_detections(
+    data, exact, tmp_path, capsys, monkeypatch
+):
+    """As if the disk of the one file became full meanwhile."""
+    found, out = tmp_path / "found.json", tmp_path / "out"
+
+    def fails(*_):
+        raise OSError(errno.ENOSPC, "No space left on device", str(found))
+
+    monkeypatch.setattr("effdet_keras.cli.evaluate_files._write_detections", fails)
+    assert run(data, "--detections", exact, "--json", found, "--out", out) == 1
+    said = capsys.readouterr()
+    assert "No space left" in said.err and "AP" in said.out
+    assert (out / "report.html").exists() and (out / "numbers.json").exists()

@@ -375,3 +375,31 @@ def test_a_file_as_output_folder_is_told_before_the_model_is_opened(
     words = ["predict", "missing.keras", str(images), flag, str(tmp_path / "notes")]
     assert cli.main([*words, "--overwrite"]) == 1
     assert "notes' is a file" in capsys.readouterr().err
+
+
+def test_a_read_only_folder_is_told_before_the_model_is_opened(
+    images, read_only, command
+):
+    for flag in ("--json", "--csv", "--crops", "--out"):
+        path = read_only / "new"
+        said = command("predict", "missing.keras", images, flag, path, status=1)
+        assert f"nothing can be written there: '{path}'" in said
+
+
+def test_a_file_that_cannot_be_written_does_not_lose_the_other(
+    archive, images, found, tmp_path, monkeypatch, command
+):
+    def fails(*_):
+        raise OSError("The disk is gone")
+
+    for failing in ("write", "write_csv"):
+        table = tmp_path / f"{failing}.csv"
+        files = ("--json", found, "--csv", table)
+        with monkeypatch.context() as patch:
+            patch.setattr(f"effdet_keras.cli.predict_files._COCOFile.{failing}", fails)
+            said = command("predict", archive, images, *files, status=1)
+        assert "The disk is gone" in said
+        assert (found.exists(), table.exists()) == (
+            failing == "write_csv",
+            failing == "write",
+        )

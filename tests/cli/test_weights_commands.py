@@ -43,6 +43,13 @@ def test_import_refuses_the_name_of_another_file(tmp_path, command, name):
     assert not list(tmp_path.glob("d0*"))
 
 
+@pytest.mark.parametrize("name", ["w.pth", "w.safetensors", "w.weights.h5", "w.keras"])
+def test_import_finds_a_read_only_folder_before_any_work(read_only, command, name):
+    said = command("import", "none.pth", read_only / name, status=1)
+    assert f"Read-only file system: nothing can be written there: '{read_only}" in said
+    assert name in said
+
+
 @pytest.mark.slow  # all of Lite0 and D0
 def test_import_writes_weights_as_another_kind(lite0, tmp_path, command):
     out = tmp_path / "lite0.keras"

@@ -246,8 +246,10 @@ def run(
             raise
         read = [image for r in reports.values() for image in image_files(r.dataset)]
         check_outputs([path, html], read, overwrite=True)
-        write_json(json_of(reports, data, strict=strict))
-        print_and_draw(data, reports, html, chosen, out, anchors, overwrite)
+        # The findings are also printed if the file cannot be written.
+        with contextlib.ExitStack() as writes:
+            writes.callback(write_json, json_of(reports, data, strict=strict))
+            print_and_draw(data, reports, html, chosen, out, anchors, overwrite)
     status = exit_status(reports, strict=strict)
     if status and all(report.ok for report in reports.values()):
         print("The exit status is 1 for the warnings (--strict).", file=sys.stderr)

@@ -13,6 +13,7 @@ from PIL import Image
 from support.html_tags import Tags
 from support.small_datasets import record_of
 
+from effdet_keras import cli
 from effdet_keras.data import DetectionDataset, check, from_arrays, write_shapes
 from effdet_keras.data.problems import KINDS
 from effdet_keras.extras.report import charts
@@ -225,3 +226,18 @@ def test_the_guide_has_the_table_of_kinds():
     rows = re.findall(r"^\| (.+?) \| (.+?) \| (.+?) \|$", guide.read_text(), re.M)
     expected = {(k, v.severity.value, v.consequence) for k, v in KINDS.items()}
     assert set(rows[1:]) == expected
+
+
+def test_findings_are_printed_also_if_their_file_cannot_be_written(
+    shapes, read_only, tmp_path, capsys, monkeypatch
+):
+    assert cli.main(["inspect", str(shapes), "--json", str(read_only / "a.json")]) == 1
+    assert "nothing can be written there" in capsys.readouterr().err
+
+    def fails(*_):
+        raise OSError("The disk is gone")
+
+    monkeypatch.setattr("effdet_keras._internal.whole_files.write_text", fails)
+    assert cli.main(["inspect", str(shapes), "--json", str(tmp_path / "a.json")]) == 1
+    said = capsys.readouterr()
+    assert "== train ==" in said.out and "The disk is gone" in said.err
