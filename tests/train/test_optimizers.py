@@ -402,4 +402,4 @@ def test_variables_that_train_again_need_another_compile():
             train(*batch())
     model.compile("sgd", recipe="reference", run_eagerly=EAGER)
     backbone.trainable = False
-    model.train_on_batch(*batch())
+    model.check_optimizer_knows_variables()  # fewer variables are no error
