@@ -45,6 +45,7 @@ from effdet_keras.errors import (
     InvalidValueError,
     MissingPackageError,
     first_line,
+    require,
 )
 from effdet_keras.export.runtime import REPORT_NAME, read_report
 from effdet_keras.runs.configuration import RunConfiguration
@@ -367,7 +368,101 @@ def only_writer(folder: pathlib.Path, what: str) -> Iterator[None]:
         lock.release()
 
 
-def remove_own(folder: pathlib.Path, names: Iterable[str]) -> None:
+def check_resume_or_overwrite(resume: bool, overwrite: bool, what: str) -> None:
+    """Raises `InvalidValueError` if a forecast or search is to do both."""
+    require(
+        not (resume and overwrite),
+        f"`resume` (--resume) continues the {what} in the folder, and `overwrite` "
+        "(--overwrite) replaces it: give one of the two",
+        resume=resume,
+        overwrite=overwrite,
+    )
+
+
+class EarlierResults:
+    """An earlier "forecast" or "search", which is kept until a new one is complete.
+
+    Meanwhile its files are in `replaced_forecast` or `replaced_search`. They are there
+    as a whole if the JSON file is, which moves there last and is moved back first.
+
+    Args:
+        folder: path of the folder of both.
+        file: name of the JSON file.
+        page: name of the HTML file, which is written last.
+        what: "forecast" or "search".
+    """
+
+    def __init__(self, folder: pathlib.Path, file: str, page: str, what: str) -> None:
+        self._folder, self._file, self._page, self._what = folder, file, page, what
+        self.replaced = folder / f"replaced_{what}"
+
+    @property
+    def _is_whole(self):
+        return (self.replaced / self._file).is_file()
+
+    def recover(self) -> None:
+        """Puts the files back if a process was killed while it moved them."""
+        if not self._is_whole or not (self._folder / self._file).is_file():
+            self._put_back()
+
+    def set_aside(self, names: Iterable[str]) -> None:
+        """Moves the files and folders of these names, page and JSON file aside."""
+        entries = (*names, self._page, self._file)
+        if self._is_whole and not (self._folder / self._page).is_file():
+            _remove_entries(self._folder, entries)  # incomplete: keep the one aside
+        else:
+            shutil.rmtree(self.replaced, ignore_errors=True)
+            for name in entries:
+                if os.path.lexists(self._folder / name):
+                    (self.replaced / name).parent.mkdir(parents=True, exist_ok=True)
+                    put_in_place(self._folder / name, self.replaced / name)
+            _remove_empty_parents(self._folder, entries)
+        print(
+            f"The earlier {self._what} is kept in '{self.replaced}' until the new one "
+            "is complete."
+        )
+
+    @contextlib.contextmanager
+    def kept(
+        self, names: Callable[[], Iterable[str]], has_results: Callable[[], bool]
+    ) -> Iterator[None]:
+        """Returns a context that puts the earlier files back if the new one fails.
+
+        Args:
+            names: returns the names of the new files and folders, which are removed
+                then.
+            has_results: returns whether the new one has results to continue from. Then
+                the earlier files stay in `replaced`.
+        """
+        try:
+            yield
+        except BaseException:
+            if not self._is_whole:
+                self._put_back()
+            elif has_results():
+                print(f"The earlier {self._what} is still in '{self.replaced}'.")
+            else:
+                entries = (*names(), self._page, self._file)
+                _remove_entries(self._folder, entries)
+                self._put_back()
+                print(
+                    f"The new {self._what} ended without a result: the earlier one is "
+                    f"again in '{self._folder}'."
+                )
+            raise
+        shutil.rmtree(self.replaced, ignore_errors=True)
+
+    def _put_back(self):
+        """Moves the files from `replaced` back to their places; existing ones stay."""
+        names = files_in(self.replaced)
+        for name in sorted(names, key=lambda name: name != self._file):
+            if not os.path.lexists(self._folder / name):
+                (self._folder / name).parent.mkdir(parents=True, exist_ok=True)
+                put_in_place(self.replaced / name, self._folder / name)
+        _remove_empty_folders(self.replaced)
+
+
+def _remove_entries(folder, names):
     """Removes the files and folders of these names, in this order, and no others."""
     for name in names:
         path = folder / name
@@ -375,6 +470,17 @@ def remove_own(folder: pathlib.Path, names: Iterable[str]) -> None:
             shutil.rmtree(path, ignore_errors=True)
         else:
             path.unlink(missing_ok=True)
+    _remove_empty_parents(folder, names)
+
+
+def _remove_empty_parents(folder, names):
+    """Removes the folders of removed entries such as "runs/a", if they are empty."""
+    for parent in {(folder / name).parent for name in names} - {folder}:
+        with contextlib.suppress(OSError):  # it is not empty
+            parent.rmdir()
+
+
+# --- The files of one run, to move them or to remove them.
 
 
 def _files_of_run(folder):
@@ -392,7 +498,7 @@ def _remove_written(folder):
     for name in _files_of_run(folder):
         if name in written or _WRITTEN.fullmatch(name):
             remove_file(folder / name)
-    _remove_empty_folders(folder)
+    _remove_empty_folders(*(folder / name for name in _FOLDERS))
 
 
 def _move_files(source, target):
@@ -401,12 +507,13 @@ def _move_files(source, target):
         if not os.path.lexists(target / name):
             (target / name).parent.mkdir(parents=True, exist_ok=True)
             put_in_place(source / name, target / name)
-    _remove_empty_folders(source)
+    _remove_empty_folders(*(source / name for name in _FOLDERS))
 
 
-def _remove_empty_folders(folder):
-    for name in _FOLDERS:
-        for place, *_ in os.walk(folder / name, topdown=False):
+def _remove_empty_folders(*folders):
+    """Removes each folder and those below it, as far as they are empty."""
+    for folder in folders:
+        for place, *_ in os.walk(folder, topdown=False):
             with contextlib.suppress(OSError):  # it is not empty
                 os.rmdir(place)
 

@@ -91,14 +91,15 @@ from effdet_keras.runs.components import (
 from effdet_keras.runs.configuration import RunConfiguration, in_words
 from effdet_keras.runs.fine_tune import fine_tune
 from effdet_keras.runs.run_folder import (
+    EarlierResults,
     RunFolder,
     check_empty_to_begin,
+    check_resume_or_overwrite,
     fingerprint,
     only_writer,
     read_rows,
     read_to_resume,
     read_written,
-    remove_own,
 )
 
 MODELS = (
@@ -184,8 +185,9 @@ def choose(
         threads: int, threads of the runtime; None for its own choice.
         resume: bool, whether to continue the search in `out`: what was measured and
             trained there is kept. If there is no search yet, a new one begins.
-        overwrite: bool, whether to remove an earlier search in `out`. Other files in
-            the folder are kept.
+        overwrite: bool, whether to replace an earlier search in `out`. It is kept in
+            "replaced_search" until the new one is complete, and put back if the new one
+            ends before its first training. Other files in the folder are kept.
         **fields: fields of `RunConfiguration` for all trainings, such as `steps=1400`.
 
     Returns:
@@ -219,6 +221,7 @@ def choose(
         timed_images=timed_images,
         threads=threads,
     )
+    check_resume_or_overwrite(resume, overwrite, "search")
     _check_fields(fields)
     folder = local_path(out, "`out`")
     datasets = datasets_in_memory(data)
@@ -235,8 +238,7 @@ def choose(
         )
     search = _Search(pathlib.Path(folder), splits, configuration, plan, sizes)
     with only_writer(search.folder, "search"):
-        search.begin(resume=resume, overwrite=overwrite)
-        return search.run()
+        return search.run(resume=resume, overwrite=overwrite)
 
 
 def _check_fields(fields):
@@ -343,6 +345,7 @@ class _Search:
 
     def __init__(self, folder, splits, configuration, plan, sizes):
         self.folder, self.splits, self.plan = folder, splits, plan
+        self.earlier = EarlierResults(folder, _FILE, _PAGE, "search")
         self.configuration = configuration
         found = {_size_of(size, splits.train) for size in sizes}
         self.sizes = sorted(found, key=lambda size: (size[0] * size[1], size))
@@ -370,26 +373,16 @@ class _Search:
 
     # --- The state of a search in its folder.
 
-    def begin(self, *, resume, overwrite):
-        """Loads the results of an earlier search, or begins a new search."""
+    def _begin(self, *, resume, overwrite):
+        """Loads an earlier search to resume; returns one to replace, else None."""
         path = self.folder / _FILE
         if path.is_file() and resume:
             self._take_over(read_to_resume(path, self.description, "search"))
         elif path.is_file() and overwrite:
-            self._remove_earlier(read_written(path, self.description, "search"))
+            return read_written(path, self.description, "search")
         else:
             check_empty_to_begin(self.folder, "search")
-        self._write()
-
-    def _remove_earlier(self, before):
-        """Removes the files of an earlier search, and no others in its folder."""
-        search = before["search"]
-        names = [_folder_name(m, s) for m in search["models"] for s in search["sizes"]]
-        for folder in (self.folder / _RUNS, self.folder / _FILES):
-            remove_own(folder, names)
-            with contextlib.suppress(OSError):  # the folder is not empty
-                folder.rmdir()
-        remove_own(self.folder, (_BEST, _PAGE, _FILE))
+        return None
 
     def _take_over(self, before):
         self.measured = [_read_row(MeasuredFile, row) for row in before["measured"]]
@@ -417,7 +410,21 @@ class _Search:
 
     # --- The search.
 
-    def run(self):
+    def run(self, *, resume, overwrite):
+        """Begins or resumes the search, and returns its result."""
+        self.earlier.recover()
+        before = self._begin(resume=resume, overwrite=overwrite)
+        with self.earlier.kept(
+            names=lambda: _names_in_folder(self.description),
+            # Even if all trainings fail, "choose.json" has the reasons.
+            has_results=lambda: bool(self.rungs),
+        ):
+            if before is not None:
+                self.earlier.set_aside(_names_in_folder(before))
+            self._write()
+            return self._run()
+
+    def _run(self):
         """Measures, trains and compares everything that is not done yet."""
         with tempfile.TemporaryDirectory() as folder:
             self.images = write_images(
@@ -820,6 +827,14 @@ class _Search:
         self._write(best=dataclasses.asdict(best), path=os.fspath(path))
         result.save(self.folder / _PAGE)
         return result
+
+
+def _names_in_folder(description):
+    """Returns the names of what a search writes, except its JSON file and its page."""
+    search = description["search"]
+    names = [_folder_name(m, s) for m in search["models"] for s in search["sizes"]]
+    folders = [f"{folder}/{name}" for folder in (_RUNS, _FILES) for name in names]
+    return [*folders, _BEST]
 
 
 def _folder_name(model, size):

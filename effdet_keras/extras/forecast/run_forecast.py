@@ -49,14 +49,16 @@ from effdet_keras.runs.components import (
 from effdet_keras.runs.configuration import RunConfiguration, in_words, seconds_of
 from effdet_keras.runs.fine_tune import fine_tune
 from effdet_keras.runs.run_folder import (
+    EarlierResults,
     RunFolder,
     check_empty_to_begin,
+    check_resume_or_overwrite,
     fingerprint,
     only_writer,
     read_to_resume,
     read_written,
-    remove_own,
 )
+from effdet_keras.weights.checkpoint_files import checkpoint_in
 
 FEWEST_IMAGES = 40
 PERCENTS = (12, 25, 50)
@@ -174,8 +176,9 @@ def forecast(
             `fine_tune` would.
         resume: bool, whether to continue the forecast in `out` and keep what was
             measured.
-        overwrite: bool, whether to remove an earlier forecast in `out`. Other files in
-            the folder are kept.
+        overwrite: bool, whether to replace an earlier forecast in `out`. It is kept in
+            "replaced_forecast" until the new one is complete, and put back if the new
+            one ends without a result. Other files in the folder are kept.
         **fields: fields of `RunConfiguration`, such as `model` or `steps`.
 
     Returns:
@@ -183,7 +186,8 @@ def forecast(
 
     Raises:
         ValueError: If there are fewer than 40 images, if `percents` are not two or more
-            percentages, if no evaluated image has a box, or if a field is invalid.
+            percentages, if no evaluated image has a box, if a field is invalid, or if
+            both `resume` and `overwrite` are given.
         FileExistsError: If `out` has a forecast or other files, and neither `resume`
             nor `overwrite` is given.
         RuntimeError: If the forecast to resume was made with other data or fields, or
@@ -199,6 +203,7 @@ def forecast(
         effdet_keras.errors.InvalidValueError: A forecast needs 40 images or more ...
     """
     percents = _checked(percents)
+    check_resume_or_overwrite(resume, overwrite, "forecast")
     check_fields(fields, RunConfiguration().to_dict(), "A run")
     require(
         fields.get("time_budget") is None,
@@ -265,12 +270,14 @@ class _Trainings:
 
     def __init__(self, folder, splits: Splits, configuration: RunConfiguration):
         self.folder, self.splits = pathlib.Path(folder), splits
+        self.earlier = EarlierResults(self.folder, _FILE, _PAGE, "forecast")
         self.split, evaluated = splits.final
         self.num_objects = boxes_per_class(evaluated, crowds=False)
         self.fields = _fields_of_runs(configuration, splits.train)
         self.seed = configuration.seed
         self.grouping = image_groups(splits.train.records, configuration.split_by)
         self.measurements: list[Measurement] = []
+        self.drawn: list[int] = []  # percentages, in the order of drawing the parts
         settings = {n: v for n, v in self.fields.items() if n != "verbose"}
         self.description = {
             "data": {name: fingerprint(d) for name, d in splits.by_role().items()},
@@ -281,22 +288,31 @@ class _Trainings:
         """Runs the trainings that are not measured yet, and returns the forecast."""
         self.description["time_budget"] = time_budget
         with only_writer(self.folder, "forecast"):
-            self._begin(resume=resume, overwrite=overwrite)
-            return self._run(percents, time_budget)
+            self.earlier.recover()
+            replaces = self._begin(resume=resume, overwrite=overwrite)
+            with self.earlier.kept(self._names_of_trainings, self._has_results):
+                if replaces:
+                    self.earlier.set_aside(self._names_of_trainings())
+                self.drawn = _order_of_drawing(percents, self.drawn)
+                self._write()
+                return self._run(percents, time_budget)
 
     def _run(self, percents, time_budget):
-        subsets = nested_subsets(self.splits.train, percents, self.grouping, self.seed)
+        train = self.splits.train
+        subsets = nested_subsets(
+            train, percents, self.grouping, self.seed, drawn=self.drawn
+        )
         budget = None if time_budget is None else seconds_of(time_budget)
         share = None
         if budget is not None:  # a training on all images needs its share, too
             share = min(budget * _SHARE, budget / len({*percents, 100}))
-        for percent, subset in subsets.items():
-            self._measure(percent, subset, share)
+        for percent in percents:
+            self._measure(percent, subsets[percent], share)
         if budget is not None and 100 not in percents:
             # This includes the time of trainings from before a resumption.
             left = budget - sum(m.seconds for m in self.measurements)
             if left >= 0.9 * share:
-                self._measure(100, self.splits.train, min(left, share))
+                self._measure(100, train, min(left, share))
             else:
                 print(
                     "Too little time is left to train on all images: "
@@ -318,27 +334,32 @@ class _Trainings:
         )
 
     def _begin(self, *, resume, overwrite):
-        """Loads earlier measurements, or begins a new forecast."""
+        """Loads earlier measurements; returns whether to replace them instead."""
         path = self.folder / _FILE
         if path.is_file() and resume:
             before = read_to_resume(path, self.description, "forecast")
             self.measurements = [Measurement(**row) for row in before["measurements"]]
+            self.drawn = list(before.get("drawn", ()))
         elif path.is_file() and overwrite:
             read_written(path, ("measurements",), "forecast")  # refuses other files
-            self._remove_earlier()
+            return True
         else:
             check_empty_to_begin(self.folder, "forecast")
-        self._write()
+        return False
 
-    def _remove_earlier(self):
-        """Removes the files of an earlier forecast, and no others in its folder."""
+    def _names_of_trainings(self):
+        """Returns the names of the folders of trainings, and of no other folders."""
         trainings = self.folder.glob(f"*{_TRAINING}")
-        names = [path.name for path in trainings if RunFolder(path).has_run]
-        remove_own(self.folder, (*names, _PAGE, _FILE))
+        return [path.name for path in trainings if RunFolder(path).has_run]
+
+    def _has_results(self):
+        """Returns whether a part is measured, or its training can be continued."""
+        runs = [RunFolder(self.folder / name) for name in self._names_of_trainings()]
+        return bool(self.measurements) or any(checkpoint_in(x.archive) for x in runs)
 
     def _write(self):
         rows = [dataclasses.asdict(m) for m in self.measurements]
-        content = {**self.description, "measurements": rows}
+        content = {**self.description, "drawn": self.drawn, "measurements": rows}
         self.folder.mkdir(parents=True, exist_ok=True)
         write_text(self.folder / _FILE, json.dumps(content, indent=1) + "\n")
 
@@ -408,8 +429,13 @@ def nested_subsets(
     percents: Sequence[int],
     grouping: ImageGroups,
     seed: int,
+    *,
+    drawn: Sequence[int] = (),
 ) -> dict[int, DetectionDataset]:
     """Returns parts of a dataset, each one a subset of the next larger one.
+
+    The largest part is drawn first. A part is drawn from the next larger one, and
+    contains the next smaller one, if that was drawn before.
 
     Args:
         train: `DetectionDataset`, the training images.
@@ -417,20 +443,34 @@ def nested_subsets(
         grouping: `ImageGroups`, the images that belong together. A group is either
             completely in a part, or not at all.
         seed: int. The same seed gives the same parts.
+        drawn: ints, the percentages of parts that were drawn before, in this order.
+            They stay the same, whatever `percents` are.
 
     Returns:
         Dict from percentage to `DetectionDataset`, the smallest part first.
     """
-    left, parts = np.arange(len(train)), {}
-    for percent in sorted(percents, reverse=True):
-        number = max(round(len(train) * percent / 100), 1)
-        if number < len(left):
+    everything = np.arange(len(train))
+    chosen = {}  # from percentage to the numbers of images
+    for percent in _order_of_drawing(percents, drawn):
+        larger = [p for p in chosen if p > percent]
+        smaller = [p for p in chosen if p < percent]
+        inside = chosen[min(larger)] if larger else everything
+        contained = chosen[max(smaller)] if smaller else everything[:0]
+        left = np.setdiff1d(inside, contained)
+        number = max(round(len(train) * percent / 100), 1) - len(contained)
+        if number <= 0:  # groups have made the smaller part as large already
+            left = left[:0]
+        elif number < len(left):
             records = [train.records[i] for i in left]
             rest = grouping.subset(left)
             division = divide(records, train.num_classes, rest, number, seed)
             left = left[~division.in_second]
-        parts[percent] = train.subset(left)
-    return dict(sorted(parts.items()))
+        chosen[percent] = np.union1d(contained, left)
+    return {percent: train.subset(chosen[percent]) for percent in sorted(chosen)}
+
+
+def _order_of_drawing(percents, drawn):
+    return [*drawn, *sorted(set(percents) - set(drawn), reverse=True)]
 
 
 # --- The forecast as text and as an HTML page.

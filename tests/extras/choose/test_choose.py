@@ -13,6 +13,7 @@ from support.tiny_run import tiny_run
 
 import effdet_keras as ek
 from effdet_keras import cli
+from effdet_keras._internal.whole_files import files_in
 from effdet_keras.data import load_splits, write_shapes
 from effdet_keras.extras.choose import choose as module
 from effdet_keras.extras.choose.choose import choose
@@ -421,10 +422,38 @@ def test_only_the_same_search_continues(shapes, world, tmp_path):
     choose(shapes, out, overwrite=True, **fields())
     assert len(world.trained) == 9
     assert [path.read_text() for path in mine] == ["mine"] * 3
+    assert not (out / "replaced_search").exists()
+    with pytest.raises(ValueError, match="`resume`.*give one of the two"):
+        choose(shapes, out, resume=True, overwrite=True, **fields())
     (tmp_path / "files").mkdir()
     (tmp_path / "files" / "a.txt").write_text("mine")
     with pytest.raises(FileExistsError, match="is not empty"):
         choose(shapes, tmp_path / "files", overwrite=True, **fields())
+
+
+def test_a_search_that_ends_before_its_trainings_gives_the_earlier_one_back(
+    shapes, world, tmp_path, capsys
+):
+    out = tmp_path / "out"
+    choose(shapes, out, **fields())
+    (out / "runs" / "notes.txt").write_text("mine")
+    before = {name: (out / name).read_bytes() for name in files_in(out)}
+    with pytest.raises(ValueError, match="No file is within the limits"):
+        choose(shapes, out, overwrite=True, max_mb=1e-9, **fields())
+    assert {name: (out / name).read_bytes() for name in files_in(out)} == before
+    assert not (out / "replaced_search").exists()
+    assert f"the earlier one is again in '{out}'" in capsys.readouterr().out
+    # If a training began, the new search can be resumed, and the earlier one stays.
+    world.dies_before = len(world.trained)
+    with pytest.raises(KeyboardInterrupt):
+        choose(shapes, out, overwrite=True, **fields())
+    aside = out / "replaced_search"
+    assert f"is still in '{aside}'" in capsys.readouterr().out
+    kept = {name: (aside / name).read_bytes() for name in files_in(aside)}
+    assert {**kept, "runs/notes.txt": b"mine"} == before
+    world.dies_before = None
+    choose(shapes, out, resume=True, **fields())
+    assert not aside.exists()
 
 
 def test_two_searches_do_not_write_to_one_folder(shapes, world, tmp_path, monkeypatch):

@@ -9,6 +9,7 @@ from support.clips import write_clip
 from support.tiny_run import tiny_run
 
 from effdet_keras import cli
+from effdet_keras._internal.whole_files import files_in
 from effdet_keras.data import from_arrays, load, load_splits, write_shapes
 from effdet_keras.data.split_groups import ImageGroups, image_groups
 from effdet_keras.extras.forecast import run_forecast
@@ -141,6 +142,107 @@ def test_a_forecast_goes_on_where_it_stopped(shapes, trained, tmp_path):
     assert len(trained) == 3
     assert not (out / "12_percent").exists() and (out / "mine_percent").is_dir()
     assert (out / "notes.txt").read_text() == "mine"
+
+
+def contents(folder):
+    return {name: (folder / name).read_bytes() for name in files_in(folder)}
+
+
+def test_a_forecast_without_a_result_gives_the_earlier_one_back(
+    shapes, tmp_path, capsys
+):
+    """A mistyped path of weights must not cost an earlier forecast."""
+    out, fields = tmp_path / "out", tiny_run(steps=1)
+    (out / "12_percent" / "archive").mkdir(parents=True)
+    (out / "12_percent" / "configuration.yaml").write_text("{}")
+    (out / "12_percent" / "archive" / "last.keras").write_text("an hour of training")
+    (out / "forecast.json").write_text('{"measurements": []}')
+    (out / "forecast.html").write_text("charts")
+    (out / "notes.txt").write_text("mine")
+    before = contents(out)
+    with pytest.raises(FileNotFoundError, match="nope"):
+        forecast(shapes, out, overwrite=True, **{**fields, "weights": "nope.keras"})
+    assert before.items() <= contents(out).items()
+    assert not (out / "replaced_forecast").exists()
+    assert f"the earlier one is again in '{out}'" in capsys.readouterr().out
+
+
+def test_the_earlier_forecast_is_kept_until_the_new_one_is_complete(
+    shapes, trained, tmp_path, monkeypatch, capsys
+):
+    out, fields = tmp_path / "out", tiny_run(steps=1)
+    replaced = out / "replaced_forecast"
+    forecast(shapes, out, **fields)
+    earlier, train = contents(out), run_forecast.fine_tune
+
+    def stopped(*arguments, **options):
+        if len(trained) == 4:
+            raise KeyboardInterrupt
+        return train(*arguments, **options)
+
+    for _ in range(2):  # the earlier one is kept, not an incomplete one
+        del trained[3:]
+        with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+            patch.setattr(run_forecast, "fine_tune", stopped)
+            forecast(shapes, out, overwrite=True, **fields)
+        assert contents(replaced).items() <= earlier.items()
+        assert (replaced / "forecast.html").is_file()
+        assert f"is still in '{replaced}'" in capsys.readouterr().out
+    forecast(shapes, out, resume=True, **fields)
+    assert not replaced.exists() and (out / "forecast.html").is_file()
+
+
+def test_a_forecast_that_was_killed_while_its_files_moved_is_whole_again(
+    shapes, trained, tmp_path
+):
+    out, fields = tmp_path / "out", tiny_run(steps=1)
+    replaced = out / "replaced_forecast"
+    forecast(shapes, out, **fields)
+    before = contents(out)
+    for names in (["forecast.html"], ["forecast.html", "forecast.json"]):
+        replaced.mkdir()
+        for name in names:
+            (out / name).rename(replaced / name)
+        with pytest.raises(FileExistsError, match="is not empty"):
+            forecast(shapes, out, **fields)
+        assert contents(out) == before and not replaced.exists()
+
+
+def test_a_forecast_is_resumed_or_replaced_but_not_both(shapes, trained, tmp_path):
+    with pytest.raises(ValueError, match="`resume`.*give one of the two"):
+        forecast(shapes, tmp_path, resume=True, overwrite=True, **tiny_run(steps=1))
+    assert not trained
+
+
+def test_parts_that_are_added_later_are_nested_with_those_before(
+    shapes, trained, tmp_path
+):
+    dataset = dataset_of([[0]] * 88 + [[0, 1]] * 12)
+    grouping = image_groups(dataset.records)
+    before = nested_subsets(dataset, (12, 50), grouping, 0)
+    parts = nested_subsets(dataset, (5, 12, 25, 80), grouping, 0, drawn=(50, 12))
+    assert {p: len(part) for p, part in parts.items()} == {
+        p: p for p in (5, 12, 25, 50, 80)
+    }
+    ids = [set(part.image_ids) for part in parts.values()]
+    assert ids[0] < ids[1] < ids[2] < ids[3] < ids[4]
+    for percent, part in before.items():
+        assert parts[percent].image_ids == part.image_ids
+    # In a folder, the order of drawing is kept.
+    for percents in ((12, 50), (12, 25, 50), (12, 25, 40, 50, 90)):
+        forecast(shapes, tmp_path, percents=percents, resume=True, **tiny_run(steps=1))
+    sizes = [len(call["datasets"]["train"]) for call in trained]
+    assert sizes == [4, 17, 8, 14, 31]
+    by_size = sorted((call["datasets"]["train"] for call in trained), key=len)
+    ids = [set(part.image_ids) for part in by_size]
+    assert ids[0] < ids[1] < ids[2] < ids[3] < ids[4]
+
+
+def test_groups_that_fill_a_smaller_part_add_nothing_to_the_next():
+    dataset = dataset_of([[0]] * 40)
+    grouping = ImageGroups(np.arange(40) // 20)
+    parts = nested_subsets(dataset, (40,), grouping, 0, drawn=(30,))
+    assert parts[30].image_ids == parts[40].image_ids and len(parts[30]) == 20
 
 
 def test_overwrite_is_for_the_folder_of_a_forecast(shapes, tmp_path):
