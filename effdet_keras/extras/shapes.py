@@ -9,12 +9,18 @@ import numpy as np
 from PIL import Image, ImageDraw
 
 from effdet_keras._internal.number_ranges import check_whole_number
-from effdet_keras._internal.whole_files import local_path
+from effdet_keras._internal.whole_files import (
+    atomic_write_all,
+    check_may_be_folder,
+    files_in,
+    local_path,
+)
 from effdet_keras.data.dataset import DetectionDataset
 from effdet_keras.data.formats.coco import from_coco
 from effdet_keras.data.record import run_lengths
 
 SHAPE_NAMES = ("circle", "square", "triangle")
+_CATEGORIES = [{"id": i, "name": name} for i, name in enumerate(SHAPE_NAMES, 1)]
 
 _SUPERSAMPLING = 4  # shapes are drawn this much larger, for smooth edges
 _MAX_OBJECTS = 5
@@ -41,7 +47,7 @@ def write_shapes(
     contains the smaller one.
 
     The files are `train.json`, `valid.json` and the JPEG files in `train/` and
-    `valid/`. Existing files of these names are overwritten.
+    `valid/`. Those of an earlier call are replaced, and no other files.
 
     Args:
         folder: path of the folder to write to; made if it does not exist.
@@ -55,6 +61,8 @@ def write_shapes(
 
     Raises:
         ValueError: If a number of images is below one or `image_size` below 32.
+        FileExistsError: If `folder` has a dataset of these names that this function did
+            not write.
 
     Example:
         >>> import tempfile
@@ -67,14 +75,38 @@ def write_shapes(
     check_whole_number("image_size", image_size, "[32, inf)")
     check_whole_number("seed", seed, "[0, inf)")
     folder = local_path(folder, "The folder of `write_shapes`")
+    counts = {"train": num_train, "valid": num_valid}
+    for name in counts:
+        _check_replaces_only_shapes(folder, name)
     datasets = []
-    for part, (name, count) in enumerate((("train", num_train), ("valid", num_valid))):
-        (folder / name).mkdir(parents=True, exist_ok=True)
-        content = _write_part(folder / name, count, image_size, [seed, part])
-        path = folder / f"{name}.json"
-        path.write_text(json.dumps(content), encoding="utf-8")
-        datasets.append(from_coco(path, folder / name))
+    for part, (name, count) in enumerate(counts.items()):
+        images = folder / name
+        with atomic_write_all(images, kept=files_in(images)) as new:
+            (new / name).mkdir()
+            content = _write_part(new / name, count, image_size, [seed, part])
+            text = json.dumps(content)
+            (new / f"{name}.json").write_text(text, encoding="utf-8")
+        datasets.append(from_coco(folder / f"{name}.json", images))
     return tuple(datasets)
+
+
+def _check_replaces_only_shapes(folder, name):
+    """Raises `FileExistsError` if another dataset has the names of a split's files."""
+    check_may_be_folder(folder / name)
+    path = folder / f"{name}.json"
+    there = [path] if os.path.lexists(path) else list((folder / name).glob("*"))
+    if not there:
+        return
+    try:
+        content = json.loads(path.read_text(encoding="utf-8"))
+        is_own = content["categories"] == _CATEGORIES
+    except (OSError, ValueError, LookupError, TypeError):
+        is_own = False
+    if not is_own:
+        raise FileExistsError(
+            f"'{there[0]}' already exists, and is not a file of `write_shapes`: "
+            "nothing was written. Give another folder."
+        )
 
 
 def _write_part(folder, count, image_size, seed):
@@ -100,8 +132,7 @@ def _write_part(folder, count, image_size, seed):
                     "segmentation": run_lengths(mask & ~above),
                 }
             )
-    categories = [{"id": i, "name": name} for i, name in enumerate(SHAPE_NAMES, 1)]
-    return {"images": images, "annotations": annotations, "categories": categories}
+    return {"images": images, "annotations": annotations, "categories": _CATEGORIES}
 
 
 def draw_shapes(rng, image_size):

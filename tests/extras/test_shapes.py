@@ -1,5 +1,6 @@
 """Generated images: repeatable, correctly annotated, and as described."""
 
+import errno
 import json
 
 import numpy as np
@@ -23,6 +24,50 @@ def test_files_are_a_json_and_a_folder_each(written):
     assert len(train) == 60 and len(valid) == 20
     assert len(list((folder / "train").glob("*.jpg"))) == 60
     assert len(json.loads((folder / "valid.json").read_text())["images"]) == 20
+
+
+@pytest.mark.parametrize(
+    ("name", "content"),
+    [
+        ("train.json", '{"images": [], "categories": [{"id": 1, "name": "cat"}]}'),
+        ("train.json", "[]"),
+        ("valid.json", "not json"),
+        ("valid/00001.jpg", "a photo"),
+    ],
+)
+def test_a_dataset_of_the_user_is_not_overwritten(tmp_path, name, content):
+    path = tmp_path / name
+    path.parent.mkdir(exist_ok=True)
+    path.write_text(content)
+    with pytest.raises(FileExistsError, match=rf"{name}'.*Give another folder"):
+        write_shapes(tmp_path, num_train=1, num_valid=1, image_size=64)
+    files = [path for path in tmp_path.rglob("*") if path.is_file()]
+    assert files == [path] and path.read_text() == content
+
+
+def test_shapes_of_an_earlier_call_are_replaced_and_other_files_stay(tmp_path):
+    write_shapes(tmp_path, num_train=3, num_valid=1, image_size=64)
+    (tmp_path / "train" / "notes.txt").write_text("mine")
+    before = (tmp_path / "train" / "00001.jpg").read_bytes()
+    train, _ = write_shapes(tmp_path, num_train=2, num_valid=1, image_size=64, seed=1)
+    assert len(train) == 2
+    assert (tmp_path / "train" / "00001.jpg").read_bytes() != before
+    names = sorted(path.name for path in (tmp_path / "train").iterdir())
+    assert names == ["00001.jpg", "00002.jpg", "00003.jpg", "notes.txt"]
+
+
+def test_an_error_leaves_the_shapes_of_an_earlier_call(tmp_path, monkeypatch):
+    """A full disk names the user's folder."""
+    write_shapes(tmp_path, num_train=2, num_valid=1, image_size=64)
+    before = {p: p.read_bytes() for p in tmp_path.rglob("*") if p.is_file()}
+
+    def full(image, path, **options):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(shapes.Image.Image, "save", full)
+    with pytest.raises(OSError, match="No space left.*train'"):
+        write_shapes(tmp_path, num_train=2, num_valid=1, image_size=64, seed=1)
+    assert {p: p.read_bytes() for p in tmp_path.rglob("*") if p.is_file()} == before
 
 
 def test_every_class_several_objects_and_empty_images_occur(written):
