@@ -60,9 +60,11 @@ def check_may_be_folder(path: os.PathLike) -> None:
 def check_may_be_written(path: os.PathLike) -> None:
     """Raises OSError if nothing can be written at a path; call it before any work.
 
-    A file is written in the nearest folder that exists, and is gone afterwards.
+    A file is written in the nearest folder that exists, and is gone afterwards. A path
+    below a file raises NotADirectoryError.
     """
     path = pathlib.Path(path)
+    check_may_be_folder(path.parent)
     folder = next(x for x in (path, *path.absolute().parents) if x.is_dir())
     try:
         with tempfile.TemporaryFile(dir=folder, buffering=0) as file:
@@ -260,6 +262,7 @@ def _hidden_beside(path, ending="", stands_for=None):
     An OSError of the hidden path names `path` instead, or what the hidden path
     `stands_for`.
     """
+    check_may_be_folder(path.parent)
     path.parent.mkdir(parents=True, exist_ok=True)
     hidden = path.with_name(f".{secrets.token_hex(4)}.partial{ending}")
     try:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
 import re
+import warnings
 
 import numpy as np
 from keras import ops
@@ -23,6 +25,7 @@ from effdet_keras.weights.kinds.torch_state_dict import (
     PICKLE_ENDINGS,
     TORCH,
 )
+from effdet_keras.weights.locate import name_in_state_file
 from effdet_keras.weights.network_arrays import network_arrays, tf1_name
 from effdet_keras.weights.pretrained import check_own_network
 
@@ -107,16 +110,30 @@ def _named(variables, values):
 
 
 def write_tf1_checkpoint(prefix, arrays, averages=None, global_step=0):
-    """Writes a checkpoint that the programs of google/automl can load."""
+    """Writes a checkpoint that the programs of google/automl can load.
+
+    A file `checkpoint` of another training stays as it is, with a warning: that
+    training would otherwise continue from this checkpoint.
+    """
     tf.require("Writing TensorFlow checkpoints")
     averages = {**arrays, **(averages or {})}
     averages = {name + AVERAGE: value for name, value in averages.items()}
     entries = {n: np.asarray(a, "float32") for n, a in {**arrays, **averages}.items()}
     entries["global_step"] = np.asarray(global_step, "int64")
     prefix = local_path(prefix, "The prefix of a checkpoint")
+    state = prefix.with_name(STATE_FILE)
+    is_kept = os.path.lexists(state) and name_in_state_file(state) != prefix.name
     # The state file comes last, because other programs find the checkpoint by it.
-    with atomic_write_all(prefix.with_name(STATE_FILE)) as folder:
+    with atomic_write_all(state) as folder:
         _save(folder / prefix.name, entries)
+        if is_kept:
+            (folder / STATE_FILE).unlink()
+    if is_kept:
+        warnings.warn(
+            f"'{state}' names another checkpoint, and is not overwritten: give "
+            f"programs the prefix '{prefix}' instead of the folder.",
+            stacklevel=2,
+        )
 
 
 def _save(prefix, entries):

@@ -373,6 +373,9 @@ class ModelWeights:
     def export_checkpoint(self, path: str | os.PathLike, format: str) -> None:
         """Writes the weights in the checkpoint format of an older tool.
 
+        Files of the same path are replaced, as by `save`. But a file `checkpoint` that
+        names another checkpoint stays, with a warning.
+
         Args:
             path: for "automl-tf1", the prefix of the checkpoint, such as
                 "out/efficientdet-d0/model"; for "torch-effdet", a path that ends in

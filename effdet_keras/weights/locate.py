@@ -176,12 +176,19 @@ def _weights_in(folder, label):
 
 def _noted_prefix(folder):
     """Returns the checkpoint that the file `checkpoint` names, if it is in `folder`."""
-    state = folder / STATE_FILE
-    # The path may be from another machine, so only its last part is used.
-    match = _STATE.search(state.read_text()) if state.is_file() else None
-    if match is None or not _index_of(folder / match[1]).is_file():
+    name = name_in_state_file(folder / STATE_FILE)
+    if name is None or not _index_of(folder / name).is_file():
         return None
-    return folder / match[1]
+    return folder / name
+
+
+def name_in_state_file(path):
+    """Returns the name of the checkpoint that a file `checkpoint` names, or None."""
+    if not path.is_file():
+        return None
+    # The path in it may be from another machine, so only its last part is used.
+    match = _STATE.search(path.read_text(encoding="utf-8", errors="replace"))
+    return None if match is None else match[1]
 
 
 def _index_of(prefix):

@@ -2,6 +2,7 @@
 
 import dataclasses
 import hashlib
+import re
 
 import h5py
 import numpy as np
@@ -180,6 +181,31 @@ def test_networks_that_google_automl_has_not_are_not_written_for_it(tmp_path, fi
     with pytest.raises(ValueError, match=f"google/automl .* with {name}={value!r}"):
         model.export_checkpoint(tmp_path / "x" / "model", "automl-tf1")
     assert not (tmp_path / "x").exists()
+
+
+@pytest.mark.parametrize(
+    "text", ['model_checkpoint_path: "/data/model.ckpt-12000"\n', "notes", None]
+)
+def test_the_checkpoint_file_of_another_training_stays(tmp_path, text):
+    state = tmp_path / "checkpoint"
+    if text is None:
+        state.mkdir()
+        state = state / "mine.txt"
+        text = "mine"
+    state.write_text(text)
+    model = tiny_model()
+    with pytest.warns(UserWarning, match="names another checkpoint.*prefix '.*/mine'"):
+        model.export_checkpoint(tmp_path / "mine", format="automl-tf1")
+    assert state.read_text() == text
+    assert_equal(open_weights(tmp_path / "mine").arrays, values(model))
+
+
+def test_the_checkpoint_file_of_the_same_prefix_is_replaced(tmp_path):
+    model = tiny_model()
+    for _ in range(2):
+        model.export_checkpoint(tmp_path / "mine", format="automl-tf1")
+    names = re.findall('"(.*)"', (tmp_path / "checkpoint").read_text())
+    assert names == ["mine", "mine"]
 
 
 def test_weights_and_averages_are_both_exported(tmp_path):
