@@ -263,6 +263,7 @@ class ExportTarget:
 
     With `takes_int8`, a quantization-aware model becomes int8, unless the value of an
     option is one of `float_choices`. With such a value TensorFlow is not needed either.
+    With `needs_device`, its files only run on the device, and not here.
     """
 
     name: str
@@ -273,6 +274,7 @@ class ExportTarget:
     # option is one of `float_choices`.
     traces_tensorflow: bool = False
     float_choices: _Choices = dataclasses.field(default_factory=dict)
+    needs_device: bool = False
 
     def is_int8(self, options: Mapping[str, Any]) -> bool:
         """Whether a quantization-aware model becomes int8 with these options."""
@@ -347,13 +349,28 @@ _TARGETS = (
     ExportTarget("ncnn", "devices:write_ncnn", _HALF),
     ExportTarget("mnn", "devices:write_mnn", _HALF),
     ExportTarget("executorch", "devices:write_executorch", {}),
-    ExportTarget("coreml", "coreml:write_coreml", {**_HALF, **_THRESHOLDS}),
     ExportTarget(
-        "hailo", "levels:write_hailo", {**_HAILO, **_CALIBRATION, **_THRESHOLDS}
+        "coreml",
+        "coreml:write_coreml",
+        {**_HALF, **_THRESHOLDS},
+        needs_device=True,
     ),
-    ExportTarget("imx500", "levels:write_imx500", _CALIBRATION),
-    ExportTarget("rknn", "levels:write_rknn", {**_ROCKCHIP, **_CALIBRATION}),
-    ExportTarget("tensorrt", "tensorrt:write_tensorrt", {**_NMS, **_BATCHES}),
+    ExportTarget(
+        "hailo",
+        "levels:write_hailo",
+        {**_HAILO, **_CALIBRATION, **_THRESHOLDS},
+        needs_device=True,
+    ),
+    ExportTarget("imx500", "levels:write_imx500", _CALIBRATION, needs_device=True),
+    ExportTarget(
+        "rknn", "levels:write_rknn", {**_ROCKCHIP, **_CALIBRATION}, needs_device=True
+    ),
+    ExportTarget(
+        "tensorrt",
+        "tensorrt:write_tensorrt",
+        {**_NMS, **_BATCHES},
+        needs_device=True,
+    ),
 )
 TARGETS = {item.name: item for item in _TARGETS}
 

@@ -414,3 +414,15 @@ def test_an_error_within_names_the_file_of_the_user(tmp_path, way):
 def test_a_folder_that_may_be_written_to_stays_as_it_is(tmp_path):
     check_may_be_written(tmp_path / "new" / "deep" / "a.json")
     assert os.listdir(tmp_path) == []
+
+
+@pytest.mark.parametrize("write", [atomic_write, atomic_folder, atomic_write_all])
+def test_an_output_below_a_file_names_that_file(tmp_path, write):
+    (tmp_path / "notes.txt").write_text("mine")
+    out = tmp_path / "notes.txt" / "new"
+    with (
+        pytest.raises(NotADirectoryError, match=r"A folder is needed .*notes\.txt'"),
+        write(out),
+    ):
+        pytest.fail("it began to write")
+    assert (tmp_path / "notes.txt").read_text() == "mine"

@@ -253,6 +253,13 @@ def test_data_named_by_its_folder_is_never_an_output(tmp_path, capsys, name):
     assert (tmp_path / name).read_bytes() == there
 
 
+def test_the_file_of_images_is_refused_without_images(shapes, tmp_path, command):
+    out = tmp_path / "augmented.png"
+    said = command("inspect", shapes, "--out", out, status=1)
+    assert "add `--augment`, or leave it out. Received: out=" in said
+    assert not out.exists()
+
+
 def test_images_of_an_annotation_file_are_never_outputs(tmp_path, capsys):
     write_shapes(tmp_path, num_train=1, num_valid=1, image_size=64)
     image = tmp_path / "valid" / "00001.jpg"

@@ -80,7 +80,7 @@ from effdet_keras.extras.choose.search_result import (
     name_of,
 )
 from effdet_keras.model.efficientdet import EfficientDet
-from effdet_keras.network.config import MODEL_NAMES
+from effdet_keras.network.config import MODEL_NAMES, EfficientDetConfig
 from effdet_keras.runs.components import (
     SPLIT_FIELDS,
     choose_splits,
@@ -279,7 +279,9 @@ class _Plan:
     threads: int | None
 
     def __post_init__(self):
-        check_choice("target", self.target, (*FORMATS, *TARGETS))
+        check_choice("target", self.target, dict.fromkeys((*FORMATS, *TARGETS)))
+        if self.target in TARGETS and TARGETS[self.target].needs_device:
+            raise _NotHereError(self.target)
         for name in ("max_ms", "max_mb"):
             check_number(name, getattr(self, name), "(0, inf)", others=(None,))
         check_argument(len(self.models) > 0, "models", self.models, "one or more")
@@ -339,6 +341,14 @@ class _StopAtEpoch(keras.callbacks.Callback):
 class _NotHereError(InvalidValueError):
     """Raised if the files of the target do not run on this machine."""
 
+    def __init__(self, target):
+        super().__init__(
+            f"Files for '{target}' do not run on this machine, so that neither their "
+            f"time nor their AP can be measured. Choose a format ({', '.join(FORMATS)})"
+            " or a target that runs here instead, and export the winning model "
+            f"afterwards: `effdet-keras export --target {target}`."
+        )
+
 
 class _Search:
     """One search in its folder, where each finished result is stored at once."""
@@ -349,6 +359,8 @@ class _Search:
         self.configuration = configuration
         found = {_size_of(size, splits.train) for size in sizes}
         self.sizes = sorted(found, key=lambda size: (size[0] * size[1], size))
+        for size in self.sizes:
+            _check_fits_a_model(size, plan.models, configuration.model_config)
         self.files = {file.name: file for file in plan.files()}
         self.measured: list[MeasuredFile] = []
         self.rungs: list[list[RungResult]] = []
@@ -511,13 +523,7 @@ class _Search:
             options |= {"calibration": self.splits.train, **more}
         report = model.export(path, file.format, verbose=0, **options)
         if report.format not in FORMATS:
-            raise _NotHereError(
-                f"Files for '{self.plan.target}' do not run on this machine, so that "
-                "neither their time nor their AP can be measured. Choose a format "
-                f"({', '.join(FORMATS)}) or a target that runs here instead, and "
-                "export the winning model afterwards: `effdet-keras export --target "
-                f"{self.plan.target}`."
-            )
+            raise _NotHereError(self.plan.target)
         return file_of_export(path, report.format)
 
     def _numbers_of(self, model, size, name, path):
@@ -591,6 +597,11 @@ class _Search:
         failed = [x for x in self.measured if x.failed]
         if failed:  # failed files are over no limit
             told.append(f"{failed[0]} was {failed[0].reason}")
+        if len(failed) == len(self.measured):
+            raise InvalidValueError(
+                f"No file could be exported and timed. {failed[0]} was "
+                f"{failed[0].reason}"
+            )
         raise InvalidValueError(
             f"No file is within the limits. Received: max_ms={self.plan.max_ms}, "
             f"max_mb={self.plan.max_mb}; {'; '.join(told)}. Raise the limits "
@@ -846,6 +857,21 @@ def _size_of(size, train):
     if isinstance(size, (tuple, list)):
         return tuple(size) if len(size) == 2 else tuple(size) * 2
     return input_size_of_side(train.records, size)
+
+
+def _check_fits_a_model(size, models, model_config):
+    """Raises `InvalidValueError` for an input size that none of the models can have."""
+    errors = []
+    for model in models:
+        try:
+            EfficientDetConfig.from_name(model, **{**model_config, "image_size": size})
+            return
+        except InvalidValueError as error:
+            errors.append(error)
+    raise InvalidValueError(
+        f"None of the models can have this size: leave it out of `sizes` (--sizes). "
+        f"Received: {size[0]}x{size[1]}, for which {models[0]} says: {errors[0]}"
+    )
 
 
 def _smaller_is_over(size):

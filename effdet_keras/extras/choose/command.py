@@ -125,7 +125,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def _size(text):
     """Parses a number of pixels, or the two numbers of "192x256"."""
-    numbers = tuple(map(int, text.split("x")))
+    try:
+        numbers = tuple(map(int, text.split("x")))
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(
+            "expected a number of pixels, or height and width such as 192x256. "
+            f"Received: {text!r}"
+        ) from error
     return numbers[0] if len(numbers) == 1 else numbers
 
 

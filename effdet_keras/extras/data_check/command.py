@@ -97,9 +97,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--out",
-        default="augmented.png",
         metavar="FILE",
-        help="the file that --augment writes, one per split (default: %(default)s)",
+        help=(
+            "the file that --augment writes, one per split (default: augmented.png)"
+        ),
     )
     parser.add_argument(
         "--anchors",
@@ -175,7 +176,7 @@ def run(
     json: str | None = None,
     strict: bool = False,
     augment: str | None = None,
-    out: str = "augmented.png",
+    out: str | None = None,
     anchors: bool = False,
     decode: bool = True,
     overwrite: bool = False,
@@ -193,7 +194,7 @@ def run(
         from effdet_keras.extras.data_check.suspects import write_suspects
 
         unused = {"--html": html, "--json": json, "--strict": strict}
-        unused |= {"--augment": augment is not None, "--anchors": anchors}
+        unused |= {"--augment": augment is not None, "--anchors": anchors, "--out": out}
         unused |= {"--no-decode": not decode, "--overwrite": overwrite}
         unused |= {"--image-size": image_size, "--model": model != _MODEL}
         given = [flag for flag, value in unused.items() if value]

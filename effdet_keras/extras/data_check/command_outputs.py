@@ -15,10 +15,15 @@ from effdet_keras.extras.data_check.anchors import fit_anchors
 from effdet_keras.extras.data_check.report import html_of
 from effdet_keras.images import image_format_of
 
+_AUGMENTED = "augmented.png"
+
 
 def check_paths(data, split, html, augmented, out, overwrite):
     """Returns the checked paths of the HTML file and of the images, or None."""
+    rule = "`--out` names the image of `--augment`: add `--augment`, or leave it out"
+    require(augmented is not None or out is None, rule, out=out)
     html = None if html is None else local_path(html, "`html`")
+    out = _AUGMENTED if out is None else out
     out = None if augmented is None else local_path(out, "`out`")
     if out is not None:
         image_format_of(out, "`--out`")

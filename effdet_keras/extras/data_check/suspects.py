@@ -24,6 +24,7 @@ import numpy as np
 from effdet_keras._internal.number_ranges import check_number, check_whole_number
 from effdet_keras._internal.whole_files import (
     atomic_folder,
+    check_may_be_folder,
     local_path,
     write_text,
 )
@@ -128,6 +129,7 @@ run...
     out = local_path(out, "`out`")
     if out.exists():
         raise FileExistsError(f"'{out}' already exists. Give the path of a new folder.")
+    check_may_be_folder(out.parent)
     folder = RunFolder(run)
     if not folder.has_run:
         raise InvalidValueError(

@@ -6,6 +6,7 @@ import argparse
 from collections.abc import Mapping
 from typing import Any
 
+from effdet_keras._internal.number_ranges import check_whole_number
 from effdet_keras._internal.optional_imports import keras
 from effdet_keras.cli.arguments import (
     add_batch_size,
@@ -108,6 +109,7 @@ def run(
     keras.require("`effdet-keras label-next`")
     from effdet_keras.extras.label_next.label_next import label_next
 
+    check_whole_number("count", count, "[0, inf)")
     label_next(
         model,
         images,

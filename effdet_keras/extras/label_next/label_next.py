@@ -16,6 +16,7 @@ import numpy as np
 from effdet_keras._internal.number_ranges import check_whole_number
 from effdet_keras._internal.whole_files import (
     atomic_folder,
+    check_may_be_folder,
     copy_file,
     local_path,
     write_text,
@@ -117,9 +118,12 @@ def label_next(
     check_batch_size(batch_size)
     if count is not None:
         check_whole_number("count", count, "[1, inf)")
+    rule = "`address` (--address) is for the tasks of 'labelstudio' only: leave it out"
+    require(address is None or to == "labelstudio", rule, to=to, address=address)
     out = local_path(out, "`out`")
     if out.exists():
         raise FileExistsError(f"'{out}' already exists. Give the path of a new folder.")
+    check_may_be_folder(out.parent)
     paths = _find_images(local_path(images, "`images`"))
     how = {"unlabelled": unlabelled, "reader_options": reader_options}
     records = _labelled_records(model, labelled, {"format": format, **how})

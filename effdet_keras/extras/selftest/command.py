@@ -113,11 +113,12 @@ def run(
 ) -> int:
     """Tests a training stage by stage; returns 1 if a stage fails, else 0."""
     keras.require("`effdet-keras selftest`")
-    from effdet_keras.extras.selftest.self_test import self_test
+    from effdet_keras.extras.selftest.self_test import check_numbers, self_test
     from effdet_keras.model.efficientdet import EfficientDet
     from effdet_keras.runs.components import make_model
     from effdet_keras.runs.configuration import RunConfiguration, parse_settings
 
+    check_numbers(num_images, steps)  # before a model is made, which takes a while
     flags = {"model": model, "image_size": image_size}
     flags = {name: value for name, value in flags.items() if value is not None}
     fields = parse_settings(settings, flags)

@@ -104,8 +104,7 @@ def self_test(
         >>> report.ok, len(report.stages), report.stages[0].name
         (True, 9, 'scoring')
     """
-    check_whole_number("num_images", num_images, "[1, inf)", others=(None,))
-    check_whole_number("steps", steps, "[1, inf)")
+    check_numbers(num_images, steps)
     dataset = _in_classes_of(model, dataset)
     if num_images is not None and num_images < len(dataset):
         drawn = np.random.default_rng(0).permutation(len(dataset))[:num_images]
@@ -136,6 +135,12 @@ def self_test(
     if verbose:
         print(report.verdict(), flush=True)
     return report
+
+
+def check_numbers(num_images, steps):
+    """Raises `InvalidValueError` if a number of images or steps is invalid."""
+    check_whole_number("num_images", num_images, "[1, inf)", others=(None,))
+    check_whole_number("steps", steps, "[1, inf)")
 
 
 def follow_boxes(dataset, config, add, rules=RULES):

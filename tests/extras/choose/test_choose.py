@@ -241,7 +241,7 @@ def test_nothing_within_the_limits_names_the_fastest_and_the_smallest(
 def test_a_file_that_could_not_be_timed_says_why(shapes, world, tmp_path, monkeypatch):
     told = {"time_reason": "not timed: MemoryError"}
     monkeypatch.setattr(module, "time_file", lambda *x, **y: told)
-    message = "litert was not timed: MemoryError"
+    message = "No file could be exported and timed.*litert was not timed: MemoryError"
     with pytest.raises(ValueError, match=message):
         choose(shapes, tmp_path / "out", **fields())
 
@@ -644,6 +644,13 @@ def test_a_full_disk_ends_the_search_and_is_no_fault_of_a_candidate(
         ({"models": ("efficientdet-lite9",)}, "`models` must be one of"),
         ({"sizes": (0,)}, "`sizes`"),
         ({"sizes": ()}, "`sizes`"),
+        ({"sizes": (64, 7)}, "leave it out of `sizes`.*Received: 7x7.*`max_level`"),
+        ({"target": "hailo"}, "Files for 'hailo' do not run on this machine"),
+        (
+            {"target": "foo"},
+            "'executorch', 'torch', 'mediapipe', 'coral', 'frigate', 'litert-gpu', "
+            "'litert-npu', 'tf-serving', 'triton', 'browser', 'coreml'",
+        ),
         ({"precisions": ("int4",)}, "`precisions` must be one of 'float32'"),
         ({"target": "coral", "precisions": ("int8",)}, "has a fixed precision"),
         ({"max_ms": 0}, "`max_ms`"),
@@ -671,9 +678,9 @@ def test_a_target_that_runs_on_a_device_alone_is_refused(
         return types.SimpleNamespace(format="hailo")
 
     monkeypatch.setattr(FakeModel, "export", export)
-    message = "Files for 'hailo' do not run on this machine.*--target hailo"
+    message = "Files for 'triton' do not run on this machine.*--target triton"
     with pytest.raises(ValueError, match=message):
-        choose(shapes, tmp_path / "out", **fields(target="hailo"))
+        choose(shapes, tmp_path / "out", **fields(target="triton"))
     assert not world.trained
 
 
@@ -709,6 +716,9 @@ def test_the_command_passes_its_arguments_on(shapes, world, tmp_path, capsys):
     assert "best/model.tflite" in said and "choose.html" in said
     assert cli.main(line) == 1
     assert "is not empty" in capsys.readouterr().err
+    with pytest.raises(SystemExit):
+        cli.main(["choose", str(shapes), "--out", out, "--sizes", "abc"])
+    assert "such as 192x256. Received: 'abc'" in capsys.readouterr().err
 
 
 # --- Real trainings.

@@ -10,6 +10,7 @@ from support.clips import photo, write_clip, write_photo
 from support.tiny import tiny_model
 
 from effdet_keras import cli
+from effdet_keras.extras.label_next import command
 from effdet_keras.extras.label_next import label_next as module
 from effdet_keras.extras.label_next.label_next import label_next
 from effdet_keras.predictor import Predictor
@@ -146,6 +147,12 @@ def test_bad_input_is_told_before_any_work(predictor, pool, tmp_path, monkeypatc
         label_next(predictor, pool, tmp_path / "next", "paint")
     with pytest.raises(ValueError, match="count"):
         label_next(predictor, pool, tmp_path / "next", "coco", count=-1)
+    with pytest.raises(ValueError, match="for the tasks of 'labelstudio' only.*'cvat'"):
+        label_next(predictor, pool, tmp_path / "next", "cvat", address="s3://cats/")
+    with pytest.raises(NotADirectoryError, match="A folder is needed"):
+        label_next(predictor, pool, pool / "notes.txt" / "next", "coco")
+    with pytest.raises(ValueError, match="`count` must be .* at least 0. Rec"):
+        command.run("runs/cats", str(pool), out="next", to="coco", count=-1)
     assert not (tmp_path / "next").exists()
 
 

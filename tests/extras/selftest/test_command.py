@@ -9,6 +9,7 @@ from support.tiny_run import MODEL_CONFIG
 
 import effdet_keras as ek
 from effdet_keras import cli
+from effdet_keras.runs import components
 
 pytestmark = pytest.mark.tensorflow
 
@@ -27,6 +28,16 @@ def test_sound_data_passes(shapes, capsys):
     said = capsys.readouterr().out
     assert "efficientdet-lite0 at 64x64 on DetectionDataset(4 images" in said
     assert said.count("passed  ") == 9 and "All 9 stages passed." in said
+
+
+@pytest.mark.parametrize("flag", ["--num-images", "--steps"])
+def test_a_number_of_zero_is_refused_before_a_model_is_made(
+    shapes, monkeypatch, capsys, flag
+):
+    monkeypatch.setattr(components, "make_model", lambda *_: pytest.fail("made"))
+    assert selftest(shapes, flag, 0) == 1
+    name = flag[2:].replace("-", "_")
+    assert f"Received: {name}=0" in capsys.readouterr().err
 
 
 def test_broken_data_fails_with_its_stage_and_status(shapes, tmp_path, capsys):
