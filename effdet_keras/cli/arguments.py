@@ -245,7 +245,12 @@ def add_settings(parser: argparse.ArgumentParser, text: str) -> None:
 
 def size_or_auto(text: str) -> int | str:
     """Returns the number in the text, or the word "auto"."""
-    return text if text == "auto" else int(text)
+    try:
+        return text if text == "auto" else int(text)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(
+            f"expected a number of pixels, or auto. Received: {text!r}"
+        ) from error
 
 
 class ReaderOption(argparse.Action):

@@ -113,6 +113,28 @@ def test_what_stops_at_an_error_of_a_dataset_takes_what_the_error_says(name):
         assert actions["on_error"].const == "skip"
 
 
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["train", "DATA", "--image-size"], "a number of pixels, or auto"),
+        (["choose", "DATA", "--out", "OUT", "--sizes"], "such as 192x256"),
+        (
+            ["label-next", "RUN", "IMAGES", "--to=coco", "--out=OUT"]
+            + ["--score-threshold"],
+            "a number from 0 to 1, or best",
+        ),
+    ],
+    ids=lambda words: words[0],
+)
+def test_text_that_is_no_number_is_told_what_is_expected(words, message, capsys):
+    """It said `invalid _size value`, with the name of a function."""
+    with pytest.raises(SystemExit):
+        cli.main([*words, "abc"])
+    said = capsys.readouterr().err
+    assert f"{words[-1]}: expected" in said
+    assert message in said and "Received: 'abc'" in said
+
+
 @pytest.mark.parametrize("name", ["inspect", "train"])
 def test_a_size_is_one_number_or_two(name, capsys):
     parser = parser_of(name)

@@ -50,6 +50,13 @@ def test_import_finds_a_read_only_folder_before_any_work(read_only, command, nam
     assert name in said
 
 
+def test_import_to_a_path_below_a_file_names_it_before_reading(tmp_path, command):
+    (tmp_path / "notes.txt").write_text("mine")
+    out = tmp_path / "notes.txt" / "d0.pth"
+    said = command("import", tmp_path / "none.pth", out, status=1)
+    assert "A folder is needed" in said and "none.pth" not in said
+
+
 @pytest.mark.slow  # all of Lite0 and D0
 def test_import_writes_weights_as_another_kind(lite0, tmp_path, command):
     out = tmp_path / "lite0.keras"

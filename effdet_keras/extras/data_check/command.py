@@ -98,9 +98,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--out",
         metavar="FILE",
-        help=(
-            "the file that --augment writes, one per split (default: augmented.png)"
-        ),
+        help=("the file that --augment writes, one per split (default: augmented.png)"),
     )
     parser.add_argument(
         "--anchors",

@@ -87,7 +87,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def _score(text):
-    return text if text == "best" else float(text)
+    try:
+        return text if text == "best" else float(text)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(
+            f"expected a number from 0 to 1, or best. Received: {text!r}"
+        ) from error
 
 
 def run(
