@@ -72,6 +72,7 @@ class _Content:
     kinds: Set[str]  # kinds of its problems
     boxes_by_class: collections.Counter  # from class name to number of boxes
     names_by_split: Sequence[Set[str]]  # image names of each split that has boxes
+    num_copies: int  # number of annotated images that are there a second time
 
     @property
     def is_doubtful(self):
@@ -84,12 +85,9 @@ class _Content:
         return all(KINDS[kind].severity is not Severity.ERROR for kind in self.kinds)
 
     @property
-    def has_own_images_in_splits(self):
-        """Whether no two splits have images of the same names, but for a few."""
-        return all(
-            len(one & other) <= _FEW * min(len(one), len(other))
-            for one, other in itertools.combinations(self.names_by_split, 2)
-        )
+    def has_few_copies(self):
+        """Whether few of its images are there twice, such as in two splits."""
+        return self.num_copies <= _FEW * len(self.boxes_of)
 
     @property
     def place(self):
@@ -308,7 +306,7 @@ def _sort_by_worth(contents, sources):
         is_whole = 2 * len(content.boxes_of) >= most
         return (
             is_divided(content.source) and is_whole,
-            content.has_own_images_in_splits,
+            content.has_few_copies,
             not adds_nothing(content),
             not (has_better and is_no_better(content.source.path.name)),
             is_sound(content),
@@ -443,6 +441,7 @@ def _content_of(source):
         kinds,
         tally.boxes_by_class,
         names_by_split,
+        tally.num_copies,
     )
 
 
@@ -461,6 +460,7 @@ class _Tally:
         self.files_of = collections.defaultdict(list)
         self.means_of = {}
         self.boxes_by_class = collections.Counter()
+        self.num_copies = 0
         self._seen = {}  # from file to its boxes
         self._seen_of = collections.defaultdict(list)  # from image name to its boxes
 
@@ -469,6 +469,7 @@ class _Tally:
         is_file = isinstance(record.image, str)
         name = _name_of_image(record)
         if is_file and record.image in self._seen:
+            self.num_copies += 1
             before = self._seen[record.image]
             both = np.unique(np.concatenate([before, record.boxes_xywh]), axis=0)
             self._seen[record.image] = both
@@ -481,7 +482,9 @@ class _Tally:
             if not is_remote(record.image):
                 self.files_of[name].append(record.image)
         if any(np.array_equal(record.boxes_xywh, b) for b in self._seen_of[name]):
-            return  # a copy of the image, such as one in the folder of its class
+            # A copy of the image, such as one in the folder of its class.
+            self.num_copies += bool(len(record.labels))
+            return
         self._seen_of[name].append(record.boxes_xywh)
         if name in self.boxes_of:
             self.means_of.pop(name, None)  # two images of one name have no mean box

@@ -139,9 +139,8 @@ def _read_file(path, *, image_dir=None, class_names=None, on_error="auto"):
 def _class_list(path, class_names, problems):
     """Returns the class names in a file beside the annotations or one folder above.
 
-    Without a file of a known name, they are the requested ones. Without these, the file
-    is one beside the annotations or in `model_data` that has "class" in its name, and
-    as many names as there are classes.
+    Without a file of a known name, they are the requested ones. Without these, they are
+    those that `_guessed_classes` finds.
     """
     folders = path.parent, path.parent.parent
     places = [folder / name for folder in folders for name in _CLASS_FILES]
@@ -150,7 +149,18 @@ def _class_list(path, class_names, problems):
         return _lines_of(file)
     if class_names is not None:
         return list(requested_classes(class_names)[0])
+    return _guessed_classes(path, places[0], problems)
+
+
+def _guessed_classes(path, place, problems):
+    """Returns class names from a likely file, or else numbers; says so in both cases.
+
+    The file is one beside the annotations or in `model_data` that has "class" in its
+    name, and as many names as there are classes. `place` is where a list should be.
+    """
     count = _count_classes(path)
+    if not count:
+        return []  # an error follows that says more
     near = [f for f in visible_folders(path.parent) if f.name.startswith("mode")]
     texts = (f for p in (path.parent, *near) for f in visible_files(p, ".txt"))
     files = [file for file in texts if "class" in file.stem]
@@ -164,11 +174,11 @@ def _class_list(path, class_names, problems):
         detail = (
             f"the names of the classes are those of {str(file)!r}: "
             f"{reprlib.repr(list(names))}. If these are the wrong ones, write the "
-            f"right names into {str(places[0])!r}, one in each line"
+            f"right names into {str(place)!r}, one in each line"
         )
         problems.add("lists of class names", str(path), detail)
         return list(names)
-    cure = f"Pass `class_names`, or write {str(places[0])!r} with a name in each line"
+    cure = f"Pass `class_names`, or write {str(place)!r} with a name in each line"
     detail = (
         f"no file with the names of the classes was found ({_CLASSES}, ...): the "
         f"classes are called by their numbers, from '0' to '{count - 1}'. {cure}"
