@@ -412,7 +412,6 @@ def _read(found, splits, class_names, on_error, masks, unlabelled=None):
             if not lines:
                 raise
             raise FileNotFoundError("\n  ".join([str(error), *lines])) from error
-        _check_has_images(found, datasets)
         for split in readers:
             if split not in datasets:
                 print(
@@ -422,15 +421,3 @@ def _read(found, splits, class_names, on_error, masks, unlabelled=None):
         if len(readers) == len(found.readers):
             tell_of_other_folders(found, datasets)
     return datasets
-
-
-def _check_has_images(found, datasets):
-    """Raises MissingImageError if all images of all splits are missing."""
-    problems = [p for d in datasets.values() for p in d.problems]
-    missing = [p.file for p in problems if p.kind == "missing image"]
-    if missing and not any(map(len, datasets.values())):
-        raise MissingImageError(
-            f"None of the {count_of(len(missing), 'image')} of {str(found.path)!r} was "
-            f"found, such as {missing[0]!r}: put the images there, or below the folder "
-            "of the annotations."
-        )
