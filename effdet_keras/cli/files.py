@@ -19,7 +19,7 @@ from effdet_keras._internal.whole_files import (
     is_remote,
     local_path,
 )
-from effdet_keras.data.formats.dataset_files import role_of_split
+from effdet_keras.data.formats.dataset_files import role_of_split, visible_files
 from effdet_keras.errors import InvalidValueError
 from effdet_keras.export.runtime import read_report
 from effdet_keras.images import IMAGE_SUFFIXES
@@ -223,9 +223,8 @@ def image_files(dataset: DetectionDataset) -> Iterator[str]:
         yield image
         folders.add(os.path.dirname(image))
     for folder in folders:
-        for path in pathlib.Path(folder).iterdir():
-            if path.suffix.lower() in IMAGE_SUFFIXES:
-                yield str(path)
+        if not is_remote(folder):  # no output is written there
+            yield from map(str, visible_files(pathlib.Path(folder), *IMAGE_SUFFIXES))
 
 
 # Keys of the JSON reports of `inspect`, of `eval`, and of `benchmark --targets`.

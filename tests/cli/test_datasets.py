@@ -3,6 +3,7 @@
 import json
 import os
 import shutil
+import types
 
 import numpy as np
 import pytest
@@ -11,7 +12,7 @@ from support.clips import photo
 from support.cloned_files import VOC, put
 
 from effdet_keras import cli
-from effdet_keras.cli.files import check_outputs
+from effdet_keras.cli.files import check_outputs, image_files
 from effdet_keras.data import (
     from_arrays,
     load,
@@ -273,6 +274,15 @@ def test_images_of_an_annotation_file_are_never_outputs(tmp_path, capsys):
             assert cli.main([*map(str, inspect)]) == 1
             assert "is one of the input files" in capsys.readouterr().err
             assert path.read_bytes() == there
+
+
+def test_images_at_an_address_are_no_outputs_here(tmp_path):
+    image = "s3://bucket/cats/a.jpg"
+    record = types.SimpleNamespace(image=image)
+    dataset = types.SimpleNamespace(records=[record])
+    (tmp_path / "found.json").touch()
+    assert list(image_files(dataset)) == [image]
+    check_outputs([tmp_path / "found.json"], image_files(dataset), overwrite=True)
 
 
 def test_reports_in_the_folder_of_the_data_may_be_replaced(tmp_path, command):

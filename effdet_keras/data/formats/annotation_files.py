@@ -12,6 +12,7 @@ import json
 import math
 import re
 import reprlib
+import xml.etree.ElementTree
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
@@ -104,6 +105,26 @@ def read_json_lines(
         detail = f"{place} is not valid json: {said}"
         problems.add("unreadable annotation", path.name, detail, count=count)
     return found
+
+
+def read_xml(path: Any, rule: str) -> xml.etree.ElementTree.Element:
+    """Returns the root element of an xml file.
+
+    Args:
+        path: path of the file.
+        rule: text that says what the reader expects, for the error.
+
+    Raises:
+        ValueError: If the file is not xml.
+    """
+    copy = local_copy(path)
+    with dropping_unreadable_copy(copy):
+        try:
+            return xml.etree.ElementTree.parse(copy).getroot()
+        except xml.etree.ElementTree.ParseError as error:
+            raise InvalidValueError(
+                f"{rule}. Received: {str(path)!r} ({error})"
+            ) from error
 
 
 def usable_entries(
@@ -525,7 +546,7 @@ _UNNAMED = "object"
 
 
 def class_of_unnamed(
-    number: int, what: str, class_names: Any, path: Any, problems: Problems
+    number: int, lacking: str, class_names: Any, path: Any, problems: Problems
 ) -> str:
     """Returns the class of boxes that have no class in their file.
 
@@ -535,7 +556,7 @@ def class_of_unnamed(
     Args:
         number: int, how many boxes or lines have no class. Without any, nothing is
             said.
-        what: "box" or "line".
+        lacking: what has no class, such as "3 boxes have".
         class_names: see `load`.
         path: path of the file.
         problems: `Problems` of the reader.
@@ -543,17 +564,12 @@ def class_of_unnamed(
     asked = () if class_names is None else requested_classes(class_names)[0]
     name = asked[0] if len(asked) == 1 else _UNNAMED
     if number and not asked:
-        lacking = count_of(number, f"{what} has", f"{_plural(what)} have")
         detail = (
             f"{lacking} no class: it is called {name!r}. To give it another name, pass "
             "`class_names` with this name alone"
         )
         problems.add("classes without names", str(path), detail)
     return name
-
-
-def _plural(noun):
-    return noun + ("es" if noun.endswith("x") else "s")
 
 
 def polygon_shape(points: np.ndarray) -> list[np.ndarray] | None:

@@ -15,7 +15,6 @@ import numpy as np
 from pycocotools import mask as coco_mask
 
 from effdet_keras._internal.remote_path import (
-    dropping_unreadable_copy,
     local_copy,
     path_of,
 )
@@ -34,13 +33,13 @@ from effdet_keras.data.formats.annotation_files import (
     numbers_of,
     polygon_shape,
     read_split,
+    read_xml,
     split_of_subset,
     turned_corners,
 )
 from effdet_keras.data.formats.image_paths import ImageLocator
 from effdet_keras.data.formats.label_map import ClassNames
 from effdet_keras.data.problems import Problems
-from effdet_keras.errors import InvalidValueError
 
 _SUFFIXES = (".xml",)
 # Elements of an image without a box: lines, points, and boxes in three dimensions.
@@ -175,15 +174,8 @@ def _subsets_of(path):
 
 
 def _read_xml(path):
-    copy = local_copy(path)
     rule = "`from_cvat` expects an xml file of CVAT's format 'CVAT for images 1.1'"
-    with dropping_unreadable_copy(copy):
-        try:
-            root = xml.etree.ElementTree.parse(copy).getroot()
-        except xml.etree.ElementTree.ParseError as error:
-            raise InvalidValueError(
-                f"{rule}. Received: {str(path)!r} ({error})"
-            ) from error
+    root = read_xml(path, rule)
     reading.require_content(root.tag == "annotations", rule, path, f"<{root.tag}>")
     return root
 

@@ -5,12 +5,10 @@ from __future__ import annotations
 import os
 import re
 import reprlib
-import xml.etree.ElementTree
 from collections.abc import Callable
 from typing import Any
 
-from effdet_keras._internal.remote_path import dropping_unreadable_copy, local_copy
-from effdet_keras.data.dataset import DetectionDataset
+from effdet_keras.data.dataset import DetectionDataset, count_of
 from effdet_keras.data.formats import reading
 from effdet_keras.data.formats.annotation_files import (
     Objects,
@@ -20,13 +18,13 @@ from effdet_keras.data.formats.annotation_files import (
     numbered,
     numbers_of,
     read_path,
+    read_xml,
     readers_by_split,
     usable_entries,
 )
 from effdet_keras.data.formats.image_paths import ImageLocator
 from effdet_keras.data.formats.label_map import ClassNames
 from effdet_keras.data.problems import Problems
-from effdet_keras.errors import InvalidValueError
 
 _SIDES = ("left", "top", "width", "height")
 _DATASET = re.compile(rb"<dataset\b[^>]*>.*?<images\b", re.DOTALL)
@@ -101,7 +99,8 @@ def _read_file(path, *, image_dir=None, class_names=None, on_error="auto"):
     locator = ImageLocator(path, image_dir)
     images = _read_images(path, problems)
     unnamed = sum(not box["label"] for image in images for box in image["boxes"])
-    name = class_of_unnamed(unnamed, "box", class_names, path, problems)
+    lacking = count_of(unnamed, "box has", "boxes have")
+    name = class_of_unnamed(unnamed, lacking, class_names, path, problems)
     found = [_found(image, name, locator, problems) for image in images]
     classes = reading.named_classes(class_order([], found), class_names)
     return reading.make_dataset(found, classes, problems, source=path)
@@ -109,15 +108,8 @@ def _read_file(path, *, image_dir=None, class_names=None, on_error="auto"):
 
 def _read_images(path, problems):
     """Returns a dict for each image: its attributes, and its boxes as dicts."""
-    copy = local_copy(path)
     rule = "`from_dlib` expects an xml file of imglab, with <dataset> and <images>"
-    with dropping_unreadable_copy(copy):
-        try:
-            root = xml.etree.ElementTree.parse(copy).getroot()
-        except xml.etree.ElementTree.ParseError as error:
-            raise InvalidValueError(
-                f"{rule}. Received: {str(path)!r} ({error})"
-            ) from error
+    root = read_xml(path, rule)
     images = root.find("images")
     is_ours = root.tag == "dataset" and images is not None
     reading.require_content(is_ours, rule, path, f"<{root.tag}>")

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from typing import Any
 
 from effdet_keras._internal.yaml_text import read_text
-from effdet_keras.data.dataset import DetectionDataset
+from effdet_keras.data.dataset import DetectionDataset, count_of
 from effdet_keras.data.formats import reading
 from effdet_keras.data.formats.annotation_files import (
     Objects,
@@ -116,7 +116,8 @@ def _read_file(path, *, image_dir=None, class_names=None, on_error="auto"):
     locator = ImageLocator(path, image_dir)
     lines = [line.strip() for line in read_text(path).splitlines()]
     count = sum(bool(line) for line in lines)
-    label = class_of_unnamed(count, "line", class_names, path, problems)
+    lacking = count_of(count, "line has", "lines have")
+    label = class_of_unnamed(count, lacking, class_names, path, problems)
     found = [
         _found(line, number, label, locator, problems)
         for number, line in enumerate(lines, 1)
