@@ -5,7 +5,6 @@ Roboflow calls the format "Keras TXT".
 
 from __future__ import annotations
 
-import contextlib
 import os
 import re
 import reprlib
@@ -31,8 +30,8 @@ from effdet_keras.data.formats.dataset_files import (
 )
 from effdet_keras.data.formats.image_paths import ImageLocator
 from effdet_keras.data.formats.label_map import ClassNames, requested_classes
+from effdet_keras.data.formats.yolo_names import lists_that_may_name, names_in_file
 from effdet_keras.data.problems import Problems
-from effdet_keras.errors import InvalidValueError
 
 _NAME, _CLASSES = "_annotations.txt", "_classes.txt"
 _CLASS_FILES = (_CLASSES, "classes.txt", "model_data/classes.txt")
@@ -58,9 +57,9 @@ def from_keras_txt(
     count from 0 in the order of `_classes.txt`, which has one name per line. Roboflow's
     exports for YOLOv4 have the same format. So do the lists of Keras' YOLOv3 and its
     ports, such as `train.txt` or `2007_train.txt`, with `classes.txt` beside them or in
-    `model_data`. Without such a file, another one there that has "class" in its name
-    and just as many names is used, with a note; without that, the classes are called by
-    their numbers, with a warning.
+    `model_data`. Without such a file, another one there is used whose name says that it
+    has names of classes, and that has just as many, with a note; without that, the
+    classes are called by their numbers, with a warning.
 
     Args:
         path: the file, or a folder that contains it, or a folder with a folder for each
@@ -155,20 +154,15 @@ def _class_list(path, class_names, problems):
 def _guessed_classes(path, place, problems):
     """Returns class names from a likely file, or else numbers; says so in both cases.
 
-    The file is one beside the annotations or in `model_data` that has "class" in its
-    name, and as many names as there are classes. `place` is where a list should be.
+    The file is one beside the annotations or in `model_data` whose name says that it
+    has names of classes, and that has as many. `place` is where a list should be.
     """
     count = _count_classes(path)
     if not count:
         return []  # an error follows that says more
     near = [f for f in visible_folders(path.parent) if f.name.startswith("mode")]
-    texts = (f for p in (path.parent, *near) for f in visible_files(p, ".txt"))
-    files = [file for file in texts if "class" in file.stem]
-    lists = {}
-    for file in files:
-        with contextlib.suppress(InvalidValueError):  # text in another encoding
-            if len(names := _lines_of(file)) == count:
-                lists[tuple(names)] = file
+    files = lists_that_may_name((path.parent, *near), count)
+    lists = {names: f for f in files if len(names := names_in_file(f)) == count}
     if len(lists) == 1:
         ((names, file),) = lists.items()
         detail = (
