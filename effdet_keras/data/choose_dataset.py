@@ -35,7 +35,7 @@ from effdet_keras.data.known_formats import (
 from effdet_keras.data.near_duplicates import hash_images
 from effdet_keras.data.problems import (
     KINDS,
-    NoImageFolderError,
+    NoImageError,
     Severity,
     describe_problems,
 )
@@ -410,7 +410,7 @@ def _content_of(source):
                     except NoClassError as error:  # other splits may have objects
                         readers[split], unread = read, error
                         continue
-                    except NoImageFolderError as error:  # other splits may have images
+                    except NoImageError as error:  # other splits may have images
                         readers[split], unread = read, error
                         kinds.add("missing image")
                         continue

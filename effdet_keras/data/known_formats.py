@@ -16,7 +16,7 @@ from effdet_keras.data.formats.coco import coco_readers, write_coco
 from effdet_keras.data.formats.create_ml import create_ml_readers
 from effdet_keras.data.formats.csv import csv_readers, write_csv
 from effdet_keras.data.formats.cvat import cvat_readers
-from effdet_keras.data.formats.dataset_files import visible_files
+from effdet_keras.data.formats.dataset_files import role_of_split, visible_files
 from effdet_keras.data.formats.datumaro import (
     datumaro_own_readers,
     kitti_readers,
@@ -41,7 +41,7 @@ from effdet_keras.data.formats.tfrecord import tfrecord_readers, write_tfrecord
 from effdet_keras.data.formats.via import via_readers
 from effdet_keras.data.formats.voc import voc_readers, write_voc
 from effdet_keras.data.formats.yolo import write_yolo, yolo_readers
-from effdet_keras.data.problems import NoImageFolderError
+from effdet_keras.data.problems import NoImageError
 
 
 @dataclasses.dataclass(frozen=True)
@@ -160,9 +160,10 @@ def read_splits(
 ) -> dict[Any, DetectionDataset]:
     """Reads splits and leaves out the empty ones, unless all of them are empty.
 
-    A split without objects gets the classes of the other splits. With
-    `on_error="skip"`, a split whose images are all missing is left out with a warning,
-    unless no split can be read.
+    A split without objects gets the classes of the other splits. A split to validate
+    or test on is left out with a warning if its images are all missing and no others
+    may be meant, unless no split can be read. With `on_error="skip"`, any split whose
+    images are all missing is left out; with "raise", none.
 
     Args:
         readers: dict from split name to the function that reads the split.
@@ -172,22 +173,25 @@ def read_splits(
         Dict from split name to `DetectionDataset`.
 
     Raises:
-        NoImageFolderError: If all images of a split are missing, without
-            `on_error="skip"` or in all splits.
+        NoImageError: If all images are missing of a split that is not left out.
         NoClassError: If no split has an object.
     """
     datasets, errors, lost = {}, {}, {}
+    on_error = options.get("on_error", "auto")
     for split, read in readers.items():
         try:
             datasets[split] = read(**options)
         except NoClassError as error:
             errors[split] = error
-        except NoImageFolderError as error:
-            if options.get("on_error") != "skip":
-                if len(readers) == 1:
-                    raise
+        except NoImageError as error:
+            if len(readers) == 1:
+                raise
+            role = role_of_split(str(split))
+            is_absent = role in ("validation", "test") and not error.may_be_others
+            if on_error == "raise" or (on_error == "auto" and not is_absent):
                 cure = 'Or pass on_error="skip" (--skip-errors) to leave the split out'
-                raise NoImageFolderError(f"{error}. {cure}") from error
+                text, may_be_others = f"{error}. {cure}", error.may_be_others
+                raise NoImageError(text, may_be_others=may_be_others) from error
             lost[split] = error
     if not datasets and (errors or lost):
         raise next(iter((errors | lost).values()))

@@ -179,8 +179,17 @@ class MissingImageError(FileNotFoundError):
     """Raised if images of a dataset are missing; the text says where they may be."""
 
 
-class NoImageFolderError(FileNotFoundError):
-    """Raised if all images of a file are missing, and no folder could hold them."""
+class NoImageError(MissingImageError):
+    """Raised if all images of a split are missing, whatever `on_error` is.
+
+    Attributes:
+        may_be_others: bool, whether images exist that the annotations may mean: some
+            with the same names elsewhere, or others where these are expected.
+    """
+
+    def __init__(self, text: str, *, may_be_others: bool):
+        super().__init__(text)
+        self.may_be_others = may_be_others
 
 
 class Problems:
@@ -263,6 +272,7 @@ class Problems:
         Raises:
             MissingImageError: If all errors are missing images, with
                 `on_error="raise"`, or with "auto" if they are more than a few.
+            NoImageError: If there is no image, because all of them are missing.
             ValueError: If there are other errors, in the same cases.
         """
         self.check(find_images, num_images=num_images, num_boxes=num_boxes)
@@ -309,13 +319,21 @@ class Problems:
         """Raises the errors that `finish` raises, but does not warn; see `finish`."""
         errors = [p for p in self._found if p.severity is Severity.ERROR]
         is_few = self._on_error == "auto" and self._are_few(num_images, num_boxes)
-        if errors and self._on_error != "skip" and not is_few:
-            missing = [p.file for p in errors if p.kind == "missing image"]
-            are_all = len(missing) == len(errors)
+        missing = [p.file for p in errors if p.kind == "missing image"]
+        are_all = len(missing) == len(errors)
+        is_empty = bool(missing) and are_all and not num_images
+        if is_empty or (errors and self._on_error != "skip" and not is_few):
             where = "Is the image folder right? " if are_all else ""
             if find_images and missing:
                 hint = find_images(missing)
                 where += f"{hint}. " if hint else ""
+            if is_empty:
+                raise NoImageError(
+                    f"{self.reader} found {describe_problems(errors)}, and no image "
+                    f"that exists. {where}Put the images where the annotations expect "
+                    "them",
+                    may_be_others=any(problem.detail for problem in errors),
+                )
             more = ""
             if self._on_error == "auto" and num_images:
                 more = f" (without that, at most {MAX_PERCENT} % are left out)"

@@ -3,12 +3,14 @@
 import base64
 import json
 import pathlib
+import shutil
 
 import pytest
 from PIL import Image
 from support.cloned_files import CSV, ROW, VOC, coco, loaded, paths, put, voc, yolo
 
 from effdet_keras.data import load, load_splits
+from effdet_keras.data.problems import NoImageError
 
 
 def test_folders_below_notebooks_are_searched_to_the_same_depth(tmp_path):
@@ -476,3 +478,28 @@ def test_roboflows_files_of_splits_come_before_copies_of_their_lines(tmp_path):
     assert sorted(splits) == ["train", "valid"]
     assert splits["train"].class_names == ("cat",)
     assert list(load_splits(tmp_path / "valid")) == ["valid"]
+
+
+def test_a_test_split_without_any_image_does_not_stop_the_others(tmp_path):
+    """The images to test on were never committed; a training is possible."""
+    put(tmp_path, "images/train/a.jpg")
+    put(tmp_path, "data/train_labels.csv", text=CSV + "a.jpg,40,20,aim,2,3,14,16\n")
+    rows = "b.jpg,40,20,aim,2,3,14,16\nc.jpg,40,20,aim,2,3,14,16\n"
+    put(tmp_path, "data/test_labels.csv", text=CSV + rows)
+    names, said = loaded(tmp_path)
+    assert names == {"train": ["a.jpg"]}
+    assert "The split 'test' was left out: `from_csv` of" in said
+    assert "2 missing images" in said
+    with pytest.raises(NoImageError, match="to leave the split out"):
+        load_splits(tmp_path, on_error="raise")
+    # Images of that name elsewhere may be meant: it is not known which.
+    put(tmp_path, "old/b.jpg", "old/c.jpg", color="red")
+    put(tmp_path, "older/b.jpg", "older/c.jpg", color="blue")
+    with pytest.raises(NoImageError, match="to leave the split out"):
+        load_splits(tmp_path)
+    # A split to train on is never left out without being asked.
+    for name in ("old", "older"):
+        shutil.rmtree(tmp_path / name)
+    (tmp_path / "images/train/a.jpg").rename(tmp_path / "x.jpg")
+    with pytest.raises(NoImageError, match="to leave the split out"):
+        load_splits(tmp_path)

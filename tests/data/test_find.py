@@ -22,6 +22,7 @@ from effdet_keras import data
 from effdet_keras.data import check, find_dataset, load, load_splits
 from effdet_keras.data.find_dataset import find
 from effdet_keras.data.formats import reading
+from effdet_keras.data.problems import NoImageError
 
 # --- What belongs to a dataset.
 
@@ -767,9 +768,18 @@ def test_objects_without_a_name_are_told_where_there_is_no_other(tmp_path):
 
 
 def test_images_that_are_all_missing_have_a_cure(tmp_path):
-    put(tmp_path, "a.csv", text=CSV + "a.jpg,40,20,cat,1,2,12,13\n")
+    rows = "a.jpg,40,20,cat,1,2,12,13\n"
+    put(tmp_path, "a.csv", text=CSV + rows)
+    for on_error in ("auto", "raise", "skip"):
+        match = "no image that exists. .*Put the images where the annotations expect"
+        with pytest.raises(NoImageError, match=match) as info:
+            load(tmp_path, on_error=on_error)
+        assert "on_error" not in str(info.value)  # 0 images are of no use
+    (tmp_path / "a.csv").unlink()
+    put(tmp_path, "a.xml", text=VOC.format("a.jpg"))
+    put(tmp_path, "b.xml", text="<annotation><object>")
     with pytest.warns(UserWarning, match="missing image"):
-        dataset = load(tmp_path, on_error="skip")
+        dataset = load(tmp_path, on_error="skip", class_names=["cat"])
     (problem,) = [p for p in check(dataset).problems if p.kind == "empty dataset"]
     assert "there is no image: 1 annotated image was not found. Put" in str(problem)
 

@@ -27,6 +27,7 @@ from effdet_keras.data.formats import reading, writing
 from effdet_keras.data.formats.annotation_files import head_of, read_json
 from effdet_keras.data.formats.coco_merge import id_key, merge_contents
 from effdet_keras.data.formats.dataset_files import (
+    describe_archives,
     role_of_split,
     split_folders,
     split_in_name,
@@ -38,6 +39,7 @@ from effdet_keras.data.formats.dataset_files import (
     words_in_name,
 )
 from effdet_keras.data.formats.image_paths import (
+    current_root,
     find_moved,
     images_called,
 )
@@ -46,7 +48,7 @@ from effdet_keras.data.formats.label_map import (
     ids_of_classes,
     requested_classes,
 )
-from effdet_keras.data.problems import NoImageFolderError, Problem, Problems
+from effdet_keras.data.problems import NoImageError, Problem, Problems
 from effdet_keras.data.record import load_mask, shape_as_coco
 from effdet_keras.data.shared_images import is_copy
 from effdet_keras.errors import InvalidValueError
@@ -209,7 +211,9 @@ def _find_image_dir(annotations, images, problems):
             text += f". {len(same)} images have that name: {places}"
             if is_lfs_pointer(same[0]):
                 text += f". The first {LFS_CURE}"
-        raise NoImageFolderError(text)
+        archives = describe_archives(current_root(path))
+        text += f". {archives}" if archives else ""
+        raise NoImageError(text, may_be_others=bool(others or len(same) > 1))
     return folder or path.parent
 
 

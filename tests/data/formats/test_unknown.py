@@ -130,7 +130,7 @@ def test_an_image_that_is_a_pointer_of_git_lfs_is_told(tmp_path):
             ["data/images.rar", "b.7z"],
             r"may be in '.*b.7z', '.*images.rar': unpack the",
         ),
-        (["models/weights.zip"], r"folder right\? Repair this"),
+        (["models/weights.zip"], r"folder right\? Put the images where"),
     ],
 )
 def test_archives_that_may_have_the_missing_images_are_told(tmp_path, names, message):
