@@ -65,6 +65,7 @@ class _Content:
     source: Source
     readers: Mapping[str, Callable]  # of the source, returning what was read already
     boxes_of: Mapping[str, int]  # from image name to number of boxes
+    images_of: Mapping[str, int]  # from image name to number of different images
     files_of: Mapping[str, list]  # from image name to files, except in larger files
     num_boxes: int
     means_of: Mapping[str, np.ndarray]  # from image name to its mean box, `xywh`
@@ -95,8 +96,16 @@ class _Content:
 
     @property
     def counted(self):
-        images = count_of(len(self.boxes_of), "image")
+        images = count_of(sum(self.images_of.values()), "image")
         return f"{count_of(self.num_boxes, 'box', 'boxes')} in {images}"
+
+    def counted_of(self, name):
+        """Returns a text that counts the boxes of the images of a name."""
+        if name not in self.boxes_of:
+            return "no annotation"
+        boxes, images = self.boxes_of[name], self.images_of[name]
+        of_many = f" in {images} images of that name" if images > 1 else ""
+        return count_of(boxes, "box", "boxes") + of_many
 
 
 def choose(found: list[Source], inner: list[Source], path: Any) -> Source:
@@ -434,6 +443,7 @@ def _content_of(source):
         source,
         readers,
         tally.boxes_of,
+        tally.images_of,
         tally.files_of,
         num_boxes,
         tally.means_of,
@@ -457,12 +467,13 @@ class _Tally:
 
     def __init__(self):
         self.boxes_of = collections.Counter()
+        self.images_of = collections.Counter()
         self.files_of = collections.defaultdict(list)
         self.means_of = {}
         self.boxes_by_class = collections.Counter()
         self.num_copies = 0
         self._seen = {}  # from file to its boxes
-        self._seen_of = collections.defaultdict(list)  # from image name to its boxes
+        self._seen_of = collections.defaultdict(list)  # from image name to records
 
     def add(self, record, class_names):
         """Adds an image; if another split has it, adds only the boxes that are new."""
@@ -481,11 +492,12 @@ class _Tally:
             self._seen[record.image] = record.boxes_xywh
             if not is_remote(record.image):
                 self.files_of[name].append(record.image)
-        if any(np.array_equal(record.boxes_xywh, b) for b in self._seen_of[name]):
+        if any(_is_copy_of(record, other) for other in self._seen_of[name]):
             # A copy of the image, such as one in the folder of its class.
             self.num_copies += bool(len(record.labels))
             return
-        self._seen_of[name].append(record.boxes_xywh)
+        self._seen_of[name].append(record)
+        self.images_of[name] += 1
         if name in self.boxes_of:
             self.means_of.pop(name, None)  # two images of one name have no mean box
         elif len(record.labels):
@@ -495,6 +507,15 @@ class _Tally:
 
     def _add_classes(self, labels, class_names):
         self.boxes_by_class.update(class_names[label] for label in labels)
+
+
+def _is_copy_of(record, other):
+    """Returns whether two records of one image name have one image and its boxes."""
+    if not np.array_equal(record.boxes_xywh, other.boxes_xywh):
+        return False
+    files = record.image, other.image
+    are_files = all(isinstance(f, str) and not is_remote(f) for f in files)
+    return not are_files or is_copy(*files)
 
 
 def _read_again(known, read, *, class_names=None, on_error="auto", **options):
@@ -593,8 +614,7 @@ def _note_of_other(chosen, other):
         f"{title}. They were not read"
     )
     names = sorted(chosen.boxes_of.keys() | other.boxes_of.keys())
-    pairs = ((n, chosen.boxes_of.get(n), other.boxes_of.get(n)) for n in names)
-    different = [pair for pair in pairs if pair[1] != pair[2]]
+    different = [n for n in names if chosen.boxes_of.get(n) != other.boxes_of.get(n)]
     cure = f"To read them, {_how_to_read(chosen, other)}"
     if not different:
         moved = [name for name in chosen.means_of if _is_elsewhere(name, chosen, other)]
@@ -618,10 +638,8 @@ def _note_of_other(chosen, other):
             f"{count_of(len(moved), 'image')} lie elsewhere, such as the mean box of "
             f"{moved[0]!r} ({_compare(*means)}). {cure}."
         )
-    name, *counts = different[0]
-    counts = (
-        "no annotation" if n is None else count_of(n, "box", "boxes") for n in counts
-    )
+    name = different[0]
+    counts = chosen.counted_of(name), other.counted_of(name)
     how = count_of(len(different), "image differs: ", "images differ, such as ")
     how += f"{name!r} ({_compare(*counts)})"
     unread = "" if other.is_sound else ", not counting what cannot be read"

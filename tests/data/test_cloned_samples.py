@@ -503,3 +503,20 @@ def test_a_test_split_without_any_image_does_not_stop_the_others(tmp_path):
     (tmp_path / "images/train/a.jpg").rename(tmp_path / "x.jpg")
     with pytest.raises(NoImageError, match="to leave the split out"):
         load_splits(tmp_path)
+
+
+def test_images_of_one_name_in_two_splits_are_counted_as_two(tmp_path, capsys):
+    """The line that compares two formats counted names: "2 boxes in 1 image"."""
+    for split, color in (("train", "red"), ("valid", "blue")):
+        put(tmp_path, f"{split}/images/a.jpg", color=color)
+        put(tmp_path, f"{split}/labels/a.txt", text=ROW)
+        put(tmp_path, f"{split}/_annotations.coco.json", text=coco("a.jpg"))
+    put(tmp_path, "data.yaml", text="names: [cat]\ntrain: train\nval: valid\n")
+    load_splits(tmp_path)
+    assert "both have 2 boxes in 2 images" in capsys.readouterr().out
+    text = coco("b.jpg")
+    put(tmp_path, "valid/images/b.jpg", color="green")
+    put(tmp_path, "valid/_annotations.coco.json", text=text)
+    load_splits(tmp_path)
+    said = capsys.readouterr().out
+    assert "'a' (read: 1 box; not read: 2 boxes in 2 images of that name)" in said
