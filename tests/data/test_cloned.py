@@ -281,8 +281,9 @@ def test_a_split_that_shares_no_class_with_the_training_images_is_told(
     tmp_path, others, is_told
 ):
     put(tmp_path, "a.jpg", "b.jpg")
-    put(tmp_path, "train.csv", text=CSV + "a.jpg,40,20,cat,1,2,12,13\n" * 10)
-    rows = "".join(f"b.jpg,40,20,{name},1,2,12,13\n" for name in others)
+    rows = "".join(f"a.jpg,40,20,cat,{left},2,12,13\n" for left in range(10))
+    put(tmp_path, "train.csv", text=CSV + rows)
+    rows = "".join(f"b.jpg,40,20,{n},{i},2,12,13\n" for i, n in enumerate(others))
     put(tmp_path, "train_dogs.csv", text=CSV + rows)
     names, said = loaded(tmp_path)
     assert names == {"train": ["a.jpg"], "train_dogs": ["b.jpg"]}
@@ -403,8 +404,9 @@ def test_rows_of_sides_without_a_header_are_not_read_as_corners(tmp_path):
 
 def test_a_file_of_some_boxes_that_end_before_they_begin_is_read_with_a_note(tmp_path):
     put(tmp_path, "a.jpg")
-    rows = "a.jpg,2,3,14,16,cat\n" * 5 + "a.jpg,14,16,2,3,cat\n" * 2
-    put(tmp_path, "train.csv", text=rows)
+    rows = [f"a.jpg,{left},3,14,16,cat\n" for left in range(5)]
+    rows += [f"a.jpg,14,16,{left},3,cat\n" for left in range(2)]
+    put(tmp_path, "train.csv", text="".join(rows))
     with pytest.warns(UserWarning, match="2 of 7 boxes end before they begin"):
         dataset = load(tmp_path)
     assert len(dataset.records[0].labels) == 5

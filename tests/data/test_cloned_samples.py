@@ -24,9 +24,9 @@ def test_a_csv_file_of_fractions_does_not_hide_a_dataset_below(tmp_path, capsys)
     yolo(tmp_path / "source/code/data", "train/images", "train/labels")
     yolo(tmp_path / "source/code/data", "val/images", "val/labels", ["b"])
     put(tmp_path, "source/c.jpg")
-    row = "c.jpg,0.1,0.2,0.3,0.4,ball\n"
+    rows = "c.jpg,0.1,0.2,0.3,0.4,ball\nc.jpg,0.1,0.2,0.3,0.5,ball\n"
     header = "filename,xmin,ymin,xmax,ymax,class\n"
-    put(tmp_path, "source/answer.csv", text=header + 2 * row)
+    put(tmp_path, "source/answer.csv", text=header + rows)
     splits, said = load_splits(tmp_path), capsys.readouterr().out
     assert {name: len(d) for name, d in splits.items()} == {"train": 1, "val": 1}
     assert "answer" in said and "none of its boxes could be read" in said
@@ -520,3 +520,15 @@ def test_images_of_one_name_in_two_splits_are_counted_as_two(tmp_path, capsys):
     load_splits(tmp_path)
     said = capsys.readouterr().out
     assert "'a' (read: 1 box; not read: 2 boxes in 2 images of that name)" in said
+
+
+def test_rows_that_repeat_another_are_read_once(tmp_path):
+    """A script that makes a csv file of xml files wrote the last row of each twice."""
+    put(tmp_path, "a.jpg")
+    rows = ("2,3,14,16", "5,5,20,18", "5,5,20,18")
+    text = "".join(f"a.jpg,40,20,maze,{row}\n" for row in rows)
+    put(tmp_path, "train_labels.csv", text=CSV + text)
+    with pytest.warns(UserWarning, match="1 row of 3 repeat another row"):
+        dataset = load(tmp_path)
+    boxes = [[2, 3, 12, 13], [5, 5, 15, 13]]
+    assert dataset.records[0].boxes_xywh.tolist() == boxes

@@ -264,7 +264,11 @@ def test_a_csv_row_that_is_all_of_an_image_loses_the_image(tmp_path):
 def test_other_columns_of_a_csv_are_no_images(tmp_path):
     """Addresses of images in a second column counted as lost images."""
     put(tmp_path, *(f"{number}.png" for number in range(20)))
-    rows = [f"{n}.png,40,20,cat,1,2,13,15,u{n}.jpg" for n in range(20)] * 3
+    rows = [
+        f"{n}.png,40,20,cat,{left},2,13,15,u{n}.jpg"
+        for n in range(20)
+        for left in range(3)
+    ]
     rows += ["0.png,40,20,cat,1,2,x,15,u0.jpg"]
     (tmp_path / "train.csv").write_text("\n".join([f"{CSV.strip()},url", *rows]))
     dataset, told = read(tmp_path)

@@ -864,7 +864,8 @@ def test_frames_of_one_name_in_two_exports_are_different_images(tmp_path):
 def test_a_format_that_needs_a_package_is_not_read_as_another(tmp_path, monkeypatch):
     header = "ImageID,Source,LabelName,Confidence,XMin,XMax,YMin,YMax,IsOccluded\n"
     row = "a,xclick,/m/01yrx,1,0.1,0.4,0.2,0.5,0\n"
-    put(tmp_path, "train-annotations-bbox.csv", text=header + 2 * row)
+    text = f"{header}{row}{row.replace('0.5', '0.6')}"
+    put(tmp_path, "train-annotations-bbox.csv", text=text)
     put(tmp_path, "a.jpg")
     monkeypatch.setitem(sys.modules, "datumaro", None)
     cure = r'needs datumaro: pip install "effdet-keras\[datumaro\]"'

@@ -70,6 +70,9 @@ def from_csv(
     - Make Sense's format has no header. Rows are `class,left,top,width,height,filename`
       in pixels, optionally followed by the width and the height of the image.
 
+    A row that repeats another one, with the same image, class and box, is read once.
+    A warning counts such rows.
+
     If the header has no class column, or rows in RetinaNet's format have no class, all
     boxes get one class: "object", or the only name in `class_names`. A note reports the
     class "object".
@@ -134,7 +137,7 @@ def _read(
         split = reading.chosen_split(_splits_of(rows), split, path)
         rows = [row for row in rows if row.split == split]
     groups = collections.defaultdict(list)
-    for row in rows:
+    for row in _without_repeated(rows, path, problems):
         groups[row.image].append(row)
     folder = image_dir
     if folder is None:
@@ -175,6 +178,26 @@ def _named(rows, class_names, path, problems):
         )
         problems.add("classes without names", path, detail)
     return rows
+
+
+def _without_repeated(rows, path, problems):
+    """Returns rows without those that say the same again; reports how many these are.
+
+    Scripts that make one csv file of many xml files write the last row of each file a
+    second time if a line stands in the wrong place.
+    """
+    known = {}
+    for row in rows:
+        known.setdefault((row.image, row.label, row.box), row)
+    kept = list(known.values())
+    count = len(rows) - len(kept)
+    if count:
+        detail = (
+            f"{count_of(count, 'row')} of {len(rows):,} repeat another row: the same "
+            "image, class and box"
+        )
+        problems.add("repeated rows", path, detail)
+    return kept
 
 
 def _shown(labels):
