@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import functools
 import os
+import textwrap
 from collections.abc import Mapping
 from typing import Any
 
@@ -26,9 +28,10 @@ from effdet_keras.data.known_formats import (
     collector_off,
     read_splits,
 )
-from effdet_keras.data.problems import MissingImageError
+from effdet_keras.data.problems import MissingImageError, NoImageError
 from effdet_keras.data.split_notes import (
     others_than,
+    readable_instead,
     tell_of_one_folder,
     tell_of_other_classes,
     tell_of_other_folders,
@@ -40,6 +43,8 @@ from effdet_keras.data.split_notes import (
     without_whole,
 )
 from effdet_keras.errors import InvalidValueError, check_choice, require
+
+_LONGEST = 400  # the most characters of a reason in a line
 
 
 def load(
@@ -121,16 +126,18 @@ def load(
         '/...' is COCO json: splits train, valid
         ['train', 'valid']
     """
+    read = functools.partial(
+        read_found,
+        path=path,
+        split=split,
+        class_names=class_names,
+        on_error=on_error,
+        masks=masks,
+        unlabelled=unlabelled,
+    )
     with listing_once():
-        return read_found(
-            find(path, format, reader_options),
-            path,
-            split,
-            class_names=class_names,
-            on_error=on_error,
-            masks=masks,
-            unlabelled=unlabelled,
-        )
+        found = find(path, format, reader_options)
+        return _read_what_has_images(read, found, format, reader_options)
 
 
 def read_found(
@@ -186,20 +193,58 @@ def load_splits(
 
     Example: see `load`.
     """
+    read = functools.partial(
+        _read_splits_found,
+        class_names=class_names,
+        on_error=on_error,
+        masks=masks,
+        unlabelled=unlabelled,
+    )
     with listing_once():
         found = find(path, format, reader_options)
-        splits = dict.fromkeys(found.readers)
-        whole = "trainval" in splits and {"train", "val"} <= splits.keys()
-        if whole:
-            splits.pop("trainval")
-        datasets = _read(found, splits, class_names, on_error, masks, unlabelled)
-        if whole:
-            print("  The split 'trainval' was not read: 'train' and 'val' divide it.")
-        if on_error != "skip":  # else images that were left out would count as well
-            datasets = tell_of_unlisted(datasets, found)
-    datasets = with_same_classes(without_whole(datasets, found))
+        datasets = _read_what_has_images(read, found, format, reader_options)
     tell_of_other_classes(datasets, path)
     return tell_of_shared(datasets, path)
+
+
+def _read_splits_found(found, class_names, on_error, masks, unlabelled):
+    """Reads all splits of the dataset that was found: see `load_splits`."""
+    splits = dict.fromkeys(found.readers)
+    whole = "trainval" in splits and {"train", "val"} <= splits.keys()
+    if whole:
+        splits.pop("trainval")
+    datasets = _read(found, splits, class_names, on_error, masks, unlabelled)
+    if whole:
+        print("  The split 'trainval' was not read: 'train' and 'val' divide it.")
+    if on_error != "skip":  # else images that were left out would count as well
+        datasets = tell_of_unlisted(datasets, found)
+    return with_same_classes(without_whole(datasets, found))
+
+
+def _read_what_has_images(read, found, format, reader_options):
+    """Reads a dataset, or, if its images are missing, the only other one that has them.
+
+    No other one is read if the images may be in an archive.
+
+    Args:
+        read: function of a `Source`.
+        found: `Source`, what was found.
+        format, reader_options: what the user passed. If they name the dataset, no
+            other one is read.
+    """
+    try:
+        return read(found)
+    except NoImageError as error:
+        is_named = format or reader_options
+        if is_named or is_remote(found.root) or describe_archives(found.root):
+            raise
+        other = readable_instead(found)
+        if other is None:
+            raise
+        first_line, _, _ = str(error).partition("\n")
+        reason = textwrap.shorten(first_line, _LONGEST, placeholder=" ...")
+        print(f"  It cannot be read, so another dataset is: {reason}")
+        return read(other)
 
 
 def load_train_valid(
@@ -411,7 +456,11 @@ def _read(found, splits, class_names, on_error, masks, unlabelled=None):
                 lines += filter(None, [describe_archives(found.root)])
             if not lines:
                 raise
-            raise FileNotFoundError("\n  ".join([str(error), *lines])) from error
+            text = "\n  ".join([str(error), *lines])
+            if isinstance(error, NoImageError):
+                may_be_others = error.may_be_others
+                raise NoImageError(text, may_be_others=may_be_others) from error
+            raise FileNotFoundError(text) from error
         for split in readers:
             if split not in datasets:
                 print(

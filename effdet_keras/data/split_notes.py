@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import collections
+import dataclasses
 import functools
 import os
 import pathlib
@@ -62,32 +63,53 @@ _MAX_WITHOUT_ROLE = 2
 
 def others_than(found: Source) -> list[str]:
     """Returns lines on datasets in other formats, for an error of missing images."""
+    return [
+        f"{str(other.path)!r} also holds a dataset ({other.described}). To read it, "
+        f"pass format={other.format!r} (--format)"
+        for other in _in_other_formats(found)
+        if _can_be_read(other, without_package=True)
+    ]
+
+
+def readable_instead(found: Source) -> Source | None:
+    """Returns the only dataset in another format that can be read; None if not one."""
+    others = filter(_can_be_read, _in_other_formats(found))
+    first, second = (*others, None, None)[:2]
+    return first if second is None else None
+
+
+def _in_other_formats(found):
+    """Returns the datasets in other formats in or below the path the user passed."""
     if is_remote(found.root) or not found.root.is_dir():
         return []
     formats = [name for name in FORMATS if name != found.format]
     others = find_in(found.root, formats)[0] or find_below(found.root, formats)[0]
-    return [
-        f"{str(other.path)!r} also holds a dataset ({other.described}). To read it, "
-        f"pass format={other.format!r} (--format)"
-        for other in filter(_can_be_read, others[:_MAX_TOLD])
-    ]
+    return [dataclasses.replace(other, root=found.root) for other in others[:_MAX_TOLD]]
 
 
-def _can_be_read(source):
-    """Returns whether all splits of a dataset can be read, images included."""
+def _can_be_read(source, without_package=False):
+    """Returns whether all splits of a dataset can be read, images included.
+
+    `without_package` is the answer if a package is missing that reads the dataset.
+    """
+    num_boxes = 0
     for read in source.readers.values():
         try:
-            with warnings.catch_warnings(action="ignore"):
+            with (
+                dataset_root(source.root),
+                warnings.catch_warnings(action="ignore"),
+            ):
                 dataset = read(on_error="skip")
         except NoClassError:  # a split without objects
             continue
         except ImportError:  # its text says what to install
-            return True
+            return without_package
         except (ValueError, OSError):
             return False
         if any(problem.kind == "missing image" for problem in dataset.problems):
             return False
-    return True
+        num_boxes += sum(len(record.labels) for record in dataset.records)
+    return num_boxes > 0
 
 
 def tell_of_other_folders(found: Source, datasets: _Splits) -> None:

@@ -532,3 +532,21 @@ def test_rows_that_repeat_another_are_read_once(tmp_path):
         dataset = load(tmp_path)
     boxes = [[2, 3, 12, 13], [5, 5, 15, 13]]
     assert dataset.records[0].boxes_xywh.tolist() == boxes
+
+
+def test_a_dataset_without_images_gives_way_to_one_that_has_them(tmp_path, capsys):
+    """A json file for other images lay beside xml files for those that are there."""
+    for split, name in (("train", "town1_a"), ("test", "town2_b")):
+        put(tmp_path, f"annotations/{split}.json", text=coco(f"{name[-1]}.jpg"))
+        put(tmp_path, f"images/{split}/{name}.jpg")
+        text = VOC.format(f"{name}.jpg")
+        put(tmp_path, f"labels/{split}/{name}.xml", text=text)
+    splits = load_splits(tmp_path)
+    assert paths(splits["test"], tmp_path) == ["images/test/town2_b.jpg"]
+    assert paths(splits["train"], tmp_path) == ["images/train/town1_a.jpg"]
+    said = capsys.readouterr().out
+    assert "It cannot be read, so another dataset is: `from_coco` found no" in said
+    assert "labels' is Pascal VOC: splits test, train" in said
+    assert len(load(tmp_path, "test")) == 1
+    with pytest.raises(NoImageError, match="To read it, pass format='voc'"):
+        load_splits(tmp_path, format="coco")
