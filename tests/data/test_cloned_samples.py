@@ -550,3 +550,14 @@ def test_a_dataset_without_images_gives_way_to_one_that_has_them(tmp_path, capsy
     assert len(load(tmp_path, "test")) == 1
     with pytest.raises(NoImageError, match="To read it, pass format='voc'"):
         load_splits(tmp_path, format="coco")
+
+
+def test_a_number_before_the_name_of_a_class_is_no_part_of_it(tmp_path):
+    """Rows of tabs, in pixels: the number of the class, its name, and the corners."""
+    rows = "1\tapp.Image View\t0\t0\t30\t20\n3\tapp.Button\t2\t3\t14\t16\n"
+    put(tmp_path, "Images/a.png")
+    put(tmp_path, "labels/a.txt", text=rows)
+    dataset = load(tmp_path)
+    assert dataset.class_names == ("app.Button", "app.Image View")
+    put(tmp_path, "labels/a.txt", text=rows.replace("\t", " "))  # it may be: "7 up"
+    assert load(tmp_path).class_names == ("1 app.Image View", "3 app.Button")

@@ -481,9 +481,17 @@ def _named_row(words):
     return None if are_pixels and not is_box else (" ".join(names), numbers)
 
 
+def _has_number_before_name(line):
+    """Returns whether a row of tabs has the number of the class, then its name."""
+    words = line.strip().split("\t")
+    return len(words) == _BOX + 2 and words[0].isdecimal() and not words[1].isdecimal()
+
+
 def _read_named(path, text, notes, problems):
     """Returns the `LabelTable` of a file that has class names in its rows."""
     lines = [(i, line) for i, line in enumerate(text.splitlines(), 1) if line.strip()]
+    if all(_has_number_before_name(line) for _, line in lines):
+        lines = [(i, line.partition("\t")[2]) for i, line in lines]
     rows = [_named_row(line.split()) for _, line in lines]
     numbers = [row[1] for row in rows if row is not None]
     are_pixels = any(n > reading.MAX_FRACTION for row in numbers for n in row)
