@@ -47,11 +47,6 @@ class TrainingData:
         """The number of epochs that are left to train."""
         return self.epochs - self.initial_epoch
 
-    @property
-    def steps_before(self) -> int:
-        """The number of steps done in a resumed epoch, otherwise 0."""
-        return 0 if self.position is None else self.position.step
-
 
 def prepare_training_data(
     model: Any,

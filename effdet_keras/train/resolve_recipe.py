@@ -55,7 +55,7 @@ def resolve_recipe(model: Any, data: TrainingData, *, verbose: bool) -> None:
     )
     resolve_auto_fields(model, facts, verbose=verbose)
     if model.settings.recipe.needs_length:
-        _set_schedule(model, facts, steps_per_epoch, data.steps_before)
+        _set_schedule(model, facts, steps_per_epoch, data.position)
 
 
 def resolve_auto_fields(model: Any, facts: TrainingFacts, *, verbose: bool) -> None:
@@ -105,14 +105,16 @@ def _must_resolve(model):
     return model.settings.requested_recipe.has_auto_fields and is_new
 
 
-def _set_schedule(model, facts, steps_per_epoch, steps_before):
+def _set_schedule(model, facts, steps_per_epoch, position):
     """Gives the optimizer the schedule for the length of the whole training.
 
-    `facts.steps` counts all steps of a resumed epoch, with the `steps_before` that are
-    done. A constant rate is set only once, because `ReduceLROnPlateau` or the user may
-    have changed it since.
+    `facts.steps` counts all steps of a resumed epoch, with those that are done at its
+    `position`. A constant rate is set only once, because `ReduceLROnPlateau` or the
+    user may have changed it since.
     """
-    done = steps_done(model.optimizer) - steps_before
+    done = steps_done(model.optimizer)
+    if position is not None:  # the length that the training had before it ended
+        done += position.omitted_steps - position.step
     rate = model.settings.recipe.resolve_schedule(
         batch_size=facts.batch_size,
         steps_per_epoch=steps_per_epoch,

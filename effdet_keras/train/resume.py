@@ -36,6 +36,8 @@ class TrainingPosition:
         step: int, the number of steps done in the next epoch.
         total_steps: int, the number of steps that the optimizer has done since its
             creation.
+        omitted_steps: int, the number of steps that changed no weight, because
+            gradients in float16 overflowed. The optimizer does not count them.
         seconds: float, how long the `step` steps of the epoch have taken.
         metrics: dict from a metric's name to the values of its variables, the running
             means of the epoch. Empty at the end of an epoch.
@@ -51,6 +53,7 @@ class TrainingPosition:
     epoch: int
     step: int = 0
     total_steps: int = 0
+    omitted_steps: int = 0
     seconds: float = 0.0
     metrics: Mapping[str, list] = dataclasses.field(default_factory=dict)
     callback_states: Mapping[str, dict] = dataclasses.field(default_factory=dict)
@@ -138,6 +141,9 @@ class PositionTracker(keras.callbacks.Callback):
         self._logs_of_skipped: dict[str, float] = {}
         self._epoch = 0  # the current epoch, counted from 0
         self._step = 0  # the number of steps done in the epoch
+        self._num_trained = 0  # the number of steps of this `fit`
+        self._done_before = 0  # the steps that the optimizer had done before it
+        self._omitted_before = 0 if position is None else position.omitted_steps
         self._start = time.monotonic()  # when the epoch started
         # The position after all steps of the epoch, with the metrics before validation
         # resets them. None until all steps are done.
@@ -171,6 +177,9 @@ class PositionTracker(keras.callbacks.Callback):
 
         return run
 
+    def on_train_begin(self, logs=None):
+        self._done_before = steps_done(self.model.optimizer)
+
     def on_epoch_begin(self, epoch, logs=None):
         self._epoch, self._start = epoch, time.monotonic()
         self._step, self._position_after_steps = 0, None
@@ -186,7 +195,9 @@ class PositionTracker(keras.callbacks.Callback):
         self.is_skipping = position is not None and batch < position.step
 
     def on_train_batch_end(self, batch, logs=None):
-        self._step = steps_done_in_epoch(self, batch)
+        before, self._step = self._step, steps_done_in_epoch(self, batch)
+        if not self.is_skipping:
+            self._num_trained += self._step - before
 
     def on_test_begin(self, logs=None):
         self._keep_position_after_steps()  # before Keras resets the metrics
@@ -219,8 +230,11 @@ class PositionTracker(keras.callbacks.Callback):
 
     def _current_position(self, **fields):
         """Returns a position with these fields and the state of model and callbacks."""
+        total_steps = steps_done(self.model.optimizer)
+        num_counted = total_steps - self._done_before
         return TrainingPosition(
-            total_steps=steps_done(self.model.optimizer),
+            total_steps=total_steps,
+            omitted_steps=self._omitted_before + self._num_trained - num_counted,
             callback_states=get_callback_states(self._callbacks),
             is_stopped=bool(self.model.stop_training),
             seed=self._order.seed,

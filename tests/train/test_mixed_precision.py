@@ -1,12 +1,18 @@
 """In half precision, what compares and adds up numbers is in float32."""
 
+import shutil
+
 import keras
 import pytest
 from support.tiny import batch, tiny_model
 
+from effdet_keras.callbacks import CheckpointArchive
+from effdet_keras.data import from_arrays
 from effdet_keras.model.efficientdet import EfficientDet
 from effdet_keras.train.losses import DetectionLoss
 from effdet_keras.train.matching import IoUMatching
+from effdet_keras.train.optimizers import steps_done
+from effdet_keras.weights.archive import read_archive_info
 
 
 def dtypes_of(tensors):
@@ -61,3 +67,35 @@ def test_the_loss_scale_begins_where_it_should():
         ValueError, match="`loss_scale` is only for models .*mixed_float1"
     ):
         tiny_model().compile(loss_scale=128.0)
+
+
+@pytest.mark.slow_elsewhere
+def test_a_resumed_schedule_has_the_length_of_the_training_with_omitted_steps(tmp_path):
+    """Steps whose gradients overflowed are not counted by the optimizer."""
+
+    def fit(model, folder):
+        images, truth = batch(8)
+        data = images.astype("uint8"), truth["boxes"], truth["labels"]
+        dataset = from_arrays(*data, model.class_names)
+        batches = model.batches(dataset, 2, training=True, seed=3)
+        archive = CheckpointArchive(folder, None, verbose=False)
+
+        def copy(epoch, logs):
+            if epoch == 1 and not (tmp_path / "rest").exists():
+                (tmp_path / "rest").mkdir()
+                shutil.copy(folder / "last.keras", tmp_path / "rest")
+
+        copying = keras.callbacks.LambdaCallback(on_epoch_begin=copy)
+        model.fit(batches, epochs=3, callbacks=[archive, copying], verbose=0)
+        return model.optimizer.inner_optimizer._learning_rate.total_steps
+
+    model = tiny_model(dtype="mixed_float16")
+    # The first step overflows. The scale is halved then, so the others may, too.
+    model.compile("momentum", loss_scale=2.0**30, run_eagerly=True)
+    assert fit(model, tmp_path / "whole") == 12
+    position = read_archive_info(tmp_path / "rest" / "last.keras")["training_position"]
+    assert position["omitted_steps"] == 4 - position["total_steps"] > 0
+    rest = EfficientDet.from_archive(tmp_path / "rest", resume=True)
+    assert fit(rest, tmp_path / "rest") == 12
+    omitted = read_archive_info(tmp_path / "rest" / "last.keras")["training_position"]
+    assert omitted["omitted_steps"] == 12 - steps_done(rest.optimizer)
