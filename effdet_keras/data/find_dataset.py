@@ -36,7 +36,7 @@ from effdet_keras.data.formats.dataset_files import (
     walk,
 )
 from effdet_keras.data.formats.image_paths import ANNOTATION_FOLDERS, dataset_root
-from effdet_keras.data.formats.tfrecord import pattern_readers
+from effdet_keras.data.formats.tfrecord import pattern_readers, tfrecord_splits
 from effdet_keras.data.formats.unknown import (
     describe_other_files,
     describe_unknown_files,
@@ -185,18 +185,29 @@ def _lacks_names_or_images(source):
     return not layout.names or not any(map(has_image, places_of(layout.splits)))
 
 
+def _has_empty_records(source):
+    """Returns whether a dataset is TFRecord files without a byte, as placeholders."""
+    if source.format != "tfrecord":
+        return False
+    files = [*itertools.chain(*tfrecord_splits(source.path, below=False).values())]
+    return bool(files) and not any(map(os.path.getsize, files))
+
+
 def _find_inside(found, formats):
     """Finds the datasets below those found, unless one of these has splits.
 
     A dataset below may have the same images with the splits of their author, such as
     the csv files of `data/`. Or it may be complete, although images of the dataset
     above are missing. A YOLO dataset that lacks names or images counts as one without
-    splits here. Below a dataset with splits, only csv files in `data` are found: often
+    splits here, and so do empty TFRecord files. Below a dataset with splits, only csv files in `data` are found: often
     they have the same boxes, and a line says how they differ.
     """
     known = {(source.format, *source.readers) for source in found}
     places = dict.fromkeys(source.path for source in found if source.path.is_dir())
-    if any(is_divided(s) and not _lacks_names_or_images(s) for s in found):
+    if any(
+        is_divided(s) and not _lacks_names_or_images(s) and not _has_empty_records(s)
+        for s in found
+    ):
         tables = [f for p in places for f in visible_folders(p) if f.name == "data"]
         wanted = [name for name in formats if name == "csv"]
         return [s for folder in tables for s in _find_own(folder, wanted)[0]]

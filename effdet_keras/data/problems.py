@@ -98,6 +98,7 @@ KINDS = {
     "other yaml file": Kind(Severity.WARNING, "not read", True),
     "other csv file": Kind(Severity.WARNING, "not read", True),
     "other label map": Kind(Severity.WARNING, "not read", True),
+    "large label map": Kind(Severity.WARNING, "its names are used", True),
     "number of classes": Kind(Severity.WARNING, "the list of names is used", True),
     "shared images": Kind(
         Severity.WARNING, "trained on and evaluated on, as the message says", True

@@ -150,7 +150,8 @@ def _names_of_label_map(folders, pairs, drop_zero, problems):
     """Returns the class names by id from the label map of the records, or {}.
 
     Copies of the Object Detection API have the label maps of other datasets beside the
-    records. If `class/text` names the classes, only a map that agrees with it counts.
+    records. If `class/text` names the classes, only a map that agrees with it counts:
+    the nearest, unless most of its names have no object and another map is smaller.
     """
     maps_beside = [
         path for folder in sorted(folders) for path in _label_maps_in(folder)
@@ -159,16 +160,40 @@ def _names_of_label_map(folders, pairs, drop_zero, problems):
     maps_around = [path for place in sorted(places) for path in _label_maps_in(place)]
     if not _are_names(pairs):
         return _only_map(maps_beside, maps_around, drop_zero)
+    maps_of_training = [
+        path
+        for place in sorted({folder.parent / "training" for folder in folders})
+        for path in _label_maps_in(place)
+    ]
     others = {}  # path of each map that does not fit, and the reason
-    for paths in (maps_beside, maps_around):
-        fitting = []
+    fitting = {}  # names in each map that fits, by its path, the nearest ones first
+    for paths in (maps_beside, maps_around, maps_of_training):
+        found = {}
         for path in paths:
             try:
-                fitting.append(_fitting_names(path, pairs, drop_zero))
+                found[path] = _fitting_names(path, pairs, drop_zero)
             except (ValueError, OSError) as error:
                 others[path] = error
-        if fitting:  # a larger map may be of a dataset that also has these classes
-            return min(fitting, key=len)
+        # A larger map may be of a dataset that also has these classes.
+        smallest = sorted(found.items(), key=lambda item: len(item[1]))
+        fitting |= {path: names for path, names in smallest if path not in fitting}
+        if fitting and not _has_most_unused(next(iter(fitting.values())), pairs):
+            break
+    if fitting:
+        first = next(iter(fitting))
+        if _has_most_unused(fitting[first], pairs):
+            first = min(fitting, key=lambda path: len(fitting[path]))
+        names, num_used = fitting[first], len({label for label, _ in pairs})
+        if _has_most_unused(names, pairs) and len(fitting) + len(others) > 1:
+            problems.add(
+                "large label map",
+                first,
+                f"the class names are those of the label map {str(first)!r}, but only "
+                f"{num_used:,} of its {len(names):,} names "
+                f"{'has' if num_used == 1 else 'have'} an object here. If it is the "
+                "map of another dataset, pass `label_map` for the right one",
+            )
+        return names
     if others:
         path, reason = next(iter(others.items()))
         detail = (
@@ -182,7 +207,17 @@ def _names_of_label_map(folders, pairs, drop_zero, problems):
 
 
 def _label_maps_in(folder):
-    return visible_files(folder, ".pbtxt")
+    """Returns the files in a folder that may be label maps, so not TensorFlow's graphs.
+
+    A training writes a `graph.pbtxt` of many megabytes.
+    """
+    files = visible_files(folder, ".pbtxt")
+    return [file for file in files if not file.name.lower().startswith("graph")]
+
+
+def _has_most_unused(names, pairs):
+    """Returns whether most names of a label map have no object in the records."""
+    return 2 * len(pairs) < len(names)
 
 
 def _are_names(pairs):
