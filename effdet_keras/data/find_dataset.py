@@ -199,8 +199,9 @@ def _find_inside(found, formats):
     A dataset below may have the same images with the splits of their author, such as
     the csv files of `data/`. Or it may be complete, although images of the dataset
     above are missing. A YOLO dataset that lacks names or images counts as one without
-    splits here, and so do empty TFRecord files. Below a dataset with splits, only csv files in `data` are found: often
-    they have the same boxes, and a line says how they differ.
+    splits here, and so do empty TFRecord files. Below a dataset with splits, only csv
+    files in `data` are found: often they have the same boxes, and a line says how they
+    differ.
     """
     known = {(source.format, *source.readers) for source in found}
     places = dict.fromkeys(source.path for source in found if source.path.is_dir())

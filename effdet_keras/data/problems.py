@@ -54,6 +54,9 @@ KINDS = {
     "unlabelled image": Kind(Severity.WARNING, "left out"),
     "unnamed class": Kind(Severity.NOTE, "trained on under this name"),
     "extra column": Kind(Severity.NOTE, "left out"),
+    "confidence before box": Kind(
+        Severity.NOTE, "its box is read, the confidence is left out"
+    ),
     "pose label": Kind(Severity.NOTE, "its box is read, the key points are left out"),
     "possible pose label": Kind(Severity.NOTE, "read as an outline"),
     "odd outline": Kind(Severity.NOTE, "read without the last number"),

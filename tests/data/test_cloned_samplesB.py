@@ -3,15 +3,9 @@
 import warnings
 
 import pytest
-from support.cloned_files import (
-    CSV,
-    VOC,
-    loaded,
-    put,
-    put_records,
-)
+from support.cloned_files import CSV, ROW, VOC, loaded, put, put_records, yolo
 
-from effdet_keras.data import load_splits
+from effdet_keras.data import load, load_splits
 from effdet_keras.data.formats.label_map import write_label_map
 from effdet_keras.data.formats.tfrecord import from_tfrecord
 
@@ -53,3 +47,60 @@ def test_empty_records_do_not_hide_a_dataset_below(tmp_path, capsys):
     said = capsys.readouterr().out
     assert "is Pascal VOC: splits test, train" in said
     assert "(TFRecord: splits test, train), which cannot be read" in said
+
+
+def test_a_longer_list_far_from_the_images_is_named(tmp_path):
+    yolo(tmp_path, "data/train/images", "data/train/labels", classes=None)
+    put(tmp_path, "data/train/labels/a.txt", text=ROW + ROW.replace("0", "3", 1))
+    put(tmp_path, "data.yaml", text="train: data/train/images\nnames: [cat, dog]\n")
+    put(tmp_path, "custom/classes.txt", text="cat\nhen\ncow\n")
+    with pytest.raises(ValueError, match=r"Add the other names there.*first\. R"):
+        load(tmp_path)  # three names are too few
+    put(tmp_path, "custom/classes.txt", text="cat\nhen\ncow\ndog\n")
+    with pytest.raises(ValueError, match=r"custom.classes\.txt' has more names: if"):
+        load(tmp_path)
+
+
+def test_several_numbers_and_one_name_say_how_to_read_all_as_one_class(tmp_path):
+    """The number of each box was that of its image."""
+    yolo(tmp_path, names=("a", "b", "c"), classes="signature\n")
+    for i, name in enumerate("abc"):
+        put(tmp_path, f"labels/{name}.txt", text=ROW.replace("0", str(i), 1))
+    with pytest.raises(
+        ValueError, match="all boxes are 'signature', write 0 in place of every"
+    ):
+        load(tmp_path)
+
+
+def test_a_confidence_before_the_boxes_is_no_part_of_them(tmp_path):
+    rows = ["0 0.9 0.5 0.5 0.6 0.2\n", "0 0.8 0.3 0.6 0.4 0.6\n"]
+    yolo(tmp_path)
+    put(tmp_path, "labels/a.txt", text="".join(rows))
+    with pytest.warns(UserWarning, match="2 rows.*a confidence between the class and"):
+        record = load(tmp_path).records[0]
+    assert record.boxes_xywh[0].tolist() == pytest.approx([8, 8, 24, 4])
+    for text in (rows[0] * 3 + "0 0.5 0.5 0.4 0.4 0.9\n" * 10, rows[0]):
+        put(tmp_path, "labels/a.txt", text=text)  # not enough to be certain
+        with pytest.warns(UserWarning, match="after the box, such as a confidence"):
+            load(tmp_path)
+
+
+def test_names_of_a_yaml_file_need_no_space_behind_the_colon(tmp_path):
+    yolo(tmp_path, "train/images", "train/labels", classes=None)
+    text = "train: ./train/images\nval: ./val/images\nnames:\n  0:cat\n  1:guide dog\n"
+    put(tmp_path, "data.yaml", text=text)
+    assert load(tmp_path, "train").class_names == ("cat", "guide dog")
+
+
+def test_an_empty_list_of_names_is_named(tmp_path):
+    yolo(tmp_path, classes=None)
+    put(tmp_path, "data/obj.names")
+    with pytest.warns(UserWarning, match=r"in each line\. '.*obj\.names' is empty"):
+        load(tmp_path)
+
+
+def test_boxes_that_fit_with_x_and_y_exchanged_are_told(tmp_path):
+    put(tmp_path, "Images/a.jpg")  # 40 wide, 20 high
+    rows = "app.View 0 0 20 40\napp.View 2 30 14 38\napp.View 3 28 9 39\n"
+    put(tmp_path, "labels/a.txt", text=rows)
+    assert "All boxes fit into their images if x and y" in loaded(tmp_path)[1]

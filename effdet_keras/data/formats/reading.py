@@ -570,6 +570,11 @@ def _note_far_boxes(records, problems, source, are_fractions):
     doubt = "do they belong to images of another size?"
     if are_fractions:
         doubt = "are they centers and sizes, as fractions of their image?"
+    elif (ends[:, ::-1] <= sizes + 2).all():
+        doubt += (
+            " Or do the annotations have y before x, as in top, left, bottom, right? "
+            "All boxes fit into their images if x and y are exchanged"
+        )
     problems.add(
         "boxes beyond images",
         source,

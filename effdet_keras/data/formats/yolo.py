@@ -31,7 +31,12 @@ from effdet_keras.data.formats.yolo_files import (
     texts_of_boxes,
 )
 from effdet_keras.data.formats.yolo_layout import find_layout
-from effdet_keras.data.formats.yolo_names import lists_that_may_name, longer_list
+from effdet_keras.data.formats.yolo_names import (
+    empty_lists,
+    lists_that_may_name,
+    longer_list,
+    longer_list_below,
+)
 from effdet_keras.data.formats.yolo_yaml import read_yaml
 from effdet_keras.data.problems import Problems
 from effdet_keras.data.record import clip_boxes_xywh
@@ -156,7 +161,12 @@ def from_yolo(
     ]
     classes = reading.named_classes(names, class_names)
     highest = max((label for label in used if not isinstance(label, str)), default=0)
-    why_unknown = functools.partial(_why_unknown, names, layout, folders, highest)
+    longer, root = None, current_root(layout.folder)
+    if highest not in name_of and root is not None and not is_remote(root):
+        longer = longer_list_below(root, highest)
+    why_unknown = functools.partial(
+        _why_unknown, names, layout, folders, highest, longer
+    )
     return reading.make_dataset(
         found, classes, problems, source=source, why_unknown=why_unknown
     )
@@ -214,11 +224,11 @@ def _longer_names(names, class_names, used, source, problems):
     return asked
 
 
-def _why_unknown(names, layout, folders, highest, label):
+def _why_unknown(names, layout, folders, highest, longer, label):
     """Returns why a number is no known class; None for a name that was not requested.
 
     A file with fewer names than there are numbers is the most frequent mistake in an
-    export.
+    export. `longer` is a longer list anywhere in the dataset, or None.
     """
     if isinstance(label, str):
         return None
@@ -234,7 +244,12 @@ def _why_unknown(names, layout, folders, highest, label):
         f"the class number {label:g}: {file} has only {shown}. Add {others} there, or "
         "pass `class_names` with all names, these first"
     )
-    longer = longer_list(folders, layout, label)
+    if len(names) == 1:
+        text += (
+            f". If all boxes are {names[0]!r}, write 0 in place of every class number "
+            "in the txt files"
+        )
+    longer = longer_list(folders, layout, label) or longer
     if longer is not None:
         text += f". {str(longer)!r} has more names: if these are the right ones, "
         is_yaml = longer.suffix.lower() in (".yaml", ".yml")
@@ -386,6 +401,8 @@ def _note_no_names(names, source, problems):
         cure += (
             f". {str(maybe[0])!r} may have them. If it does, rename it to classes.txt"
         )
+    if empty := empty_lists(folder):
+        cure += f". {str(empty[0])!r} is empty"
     if pointer is not None:
         cure = f"{pointer!r} {LFS_CURE}"
     detail = (

@@ -14,7 +14,13 @@ from typing import Any, NamedTuple
 from effdet_keras._internal.whole_files import is_remote
 from effdet_keras._internal.yaml_text import load_yaml, read_text
 from effdet_keras.data.formats import reading
-from effdet_keras.data.formats.dataset_files import role_of_split, visible_files
+from effdet_keras.data.formats.dataset_files import (
+    DEPTH,
+    NO_DATA_FOLDERS,
+    role_of_split,
+    visible_files,
+    walk,
+)
 from effdet_keras.data.formats.image_paths import current_root
 from effdet_keras.data.formats.label_map import read_label_map
 from effdet_keras.data.formats.yolo_places import (
@@ -32,6 +38,7 @@ _LABELME = "__ignore__"
 _TEXTS = (".txt", ".names", ".labels")  # suffixes of lists with one name per line
 _MIN_ASCII = 3  # least number of ASCII characters per other letter
 _WINDOWS = "cp1252"  # the encoding of Western Europe
+_NUMBER_AND_NAME = re.compile(r"(?:^|(?<=\s))(\d+):(\S.*?)\s*(?=\s\d+:|$)")
 _NAME_FOLDERS = (
     "",
     "labels",
@@ -48,7 +55,8 @@ def names_of_yaml(content: dict, file: Any) -> tuple[str, ...]:
     """Returns the `names` of a data.yaml, or an empty tuple if it has none.
 
     Args:
-        content: content of the file. `names` is a list, or a dict by number from 0.
+        content: content of the file. `names` is a list, or a dict by number from 0. A
+            dict whose colons have no space behind them is text for YAML.
         file: path of the file, for the error.
 
     Raises:
@@ -57,10 +65,16 @@ def names_of_yaml(content: dict, file: Any) -> tuple[str, ...]:
     Example:
         >>> names_of_yaml({"names": {1: "dog", 0: "cat"}}, "data.yaml")
         ('cat', 'dog')
+        >>> names_of_yaml({"names": "0:cat 1:guide dog"}, "data.yaml")
+        ('cat', 'guide dog')
     """
     names = content.get("names")
     if names is None:
         return ()
+    if isinstance(names, str):
+        pairs = _NUMBER_AND_NAME.findall(names)
+        if pairs and [number for number, _ in pairs] == [*map(str, range(len(pairs)))]:
+            names = [name for _, name in pairs]
     if isinstance(names, dict):
         numbers = {int(k) if str(k).isdecimal() else k: v for k, v in names.items()}
         if set(numbers) == set(range(len(numbers))):
@@ -264,6 +278,38 @@ def longer_list(folders: Iterable[Any], layout: Layout, number: float) -> Any:
         places = [*places, layout.yaml.parent]
     lists = itertools.chain(*map(lists_in, places))
     return next((file for names, file in lists if len(names) > number), None)
+
+
+def longer_list_below(folder: Any, number: float) -> Any:
+    """Returns a file anywhere below a folder that names a number's class, or None.
+
+    Only files count whose own names say that they are lists of class names.
+    """
+    for place, folders, files in walk(folder, depth=DEPTH):
+        folders[:] = [name for name in folders if name.lower() not in NO_DATA_FOLDERS]
+        for name in filter(files.__contains__, NAME_FILES):
+            with contextlib.suppress(ValueError, OSError):
+                if len(names_in_file(place / name)) > number:
+                    return place / name
+    return None
+
+
+def empty_lists(folder: Any) -> list[Any]:
+    """Returns the files near a folder that are named as lists of names, but are empty.
+
+    See `find_names` for the folders.
+    """
+    root = current_root(folder)
+    places = [
+        base / name for base in (folder, root or folder) for name in _NAME_FOLDERS
+    ]
+    files = (file for p in dict.fromkeys(places) for file in visible_files(p, *_TEXTS))
+    return [
+        file
+        for file in files
+        if (file.name in NAME_FILES or file.suffix == ".names")
+        and is_label_file(file) is None
+    ]
 
 
 # A list of names may have so many more names than there are classes with boxes.

@@ -210,6 +210,7 @@ class _RowPatterns:
     outline_lengths: frozenset  # how many numbers the outlines have
     without_class: bool  # all rows are four numbers: boxes without a class
     may_be_corners: bool  # such boxes look like left, top, right and bottom
+    has_confidence_first: bool  # all rows are a class, a confidence and a box
 
     @classmethod
     def of(cls, files, key_points, has_boxes):
@@ -248,6 +249,7 @@ class _RowPatterns:
             long,
             without_class,
             may_be_corners,
+            key_points is None and lengths == {_BOX + 1} and _begin_with_score(rows),
         )
 
     def six_is_outline(self, rows):
@@ -272,6 +274,24 @@ def _may_be_corners(rows):
     """
     return all(x1 < x2 and y1 < y2 for x1, y1, x2, y2 in rows) and any(
         x1 + x2 > 1 or y1 + y2 > 1 for x1, y1, x2, y2 in rows
+    )
+
+
+# The least share of boxes that leave their image if a confidence is taken for `x`.
+_LEAVING = 0.25
+
+
+def _begin_with_score(rows):
+    """Returns whether five numbers are a confidence and a box, and not the reverse.
+
+    Then many boxes leave their image if they are read in the usual order, and none if
+    the first number is a confidence.
+    """
+    outside = sum(not _is_box_inside(row) for row in rows)
+    return (
+        len(rows) >= _MIN_ROWS
+        and outside >= max(_MIN_ROWS, _LEAVING * len(rows))
+        and all(0 <= row[0] <= 1 and _is_box_inside(row[1:]) for row in rows)
     )
 
 
@@ -333,6 +353,8 @@ def _read_row(values, patterns, six_is_outline):
     if not (label.is_integer() and 0 <= label < reading.MAX_CLASSES):
         return "the first number must be a class number"
     length, note = len(values), None
+    if patterns.has_confidence_first:
+        values = [*values[1:], values[0]]
     if patterns.key_points is not None:
         count, size = patterns.key_points
         extra = length - _BOX - count * size
@@ -351,6 +373,8 @@ def _read_row(values, patterns, six_is_outline):
         is_box = is_box or (length == _TRIANGLE and not six_is_outline)
         if is_box and length > _BOX:
             note = "pose label" if patterns.has_visibility else "extra column"
+    if patterns.has_confidence_first:
+        note = "confidence before box"
     if length < _BOX:
         return "four numbers of a box or three or more points are expected"
     if note == "extra column" and not all(map(_is_confidence_or_id, values[_BOX:])):
@@ -588,6 +612,11 @@ class _Notes:
 
 _WORDS = {
     "extra column": "numbers after the box, such as a confidence or a track id",
+    "confidence before box": (
+        "a confidence between the class and the box. With the four numbers behind the "
+        "class, many boxes would leave their image. If they are what a detector found, "
+        "and nobody checked them, do not train on them"
+    ),
     "pose label": "a box and its key points",
     "possible pose label": (
         "every row has the same count of numbers, which could be a box and its key "
