@@ -201,7 +201,7 @@ def _find_inside(found, formats):
     above are missing. A YOLO dataset that lacks names or images counts as one without
     splits here, and so do empty TFRecord files. Below a dataset with splits, only csv
     files in `data` are found: often they have the same boxes, and a line says how they
-    differ.
+    differ. So do the csv or xml files from which a script makes TFRecord files.
     """
     known = {(source.format, *source.readers) for source in found}
     places = dict.fromkeys(source.path for source in found if source.path.is_dir())
@@ -209,6 +209,10 @@ def _find_inside(found, formats):
         is_divided(s) and not _lacks_names_or_images(s) and not _has_empty_records(s)
         for s in found
     ):
+        if all(source.format == "tfrecord" for source in found):
+            wanted = [name for name in formats if name in ("csv", "voc")]
+            below = [find_below(p, wanted, everywhere=False)[0] for p in places]
+            return [*itertools.chain(*below)]
         tables = [f for p in places for f in visible_folders(p) if f.name == "data"]
         wanted = [name for name in formats if name == "csv"]
         return [s for folder in tables for s in _find_own(folder, wanted)[0]]

@@ -104,3 +104,30 @@ def test_boxes_that_fit_with_x_and_y_exchanged_are_told(tmp_path):
     rows = "app.View 0 0 20 40\napp.View 2 30 14 38\napp.View 3 28 9 39\n"
     put(tmp_path, "labels/a.txt", text=rows)
     assert "All boxes fit into their images if x and y" in loaded(tmp_path)[1]
+
+
+def test_records_are_compared_with_the_files_they_were_made_of(tmp_path, capsys):
+    """The annotations had changed after a script had made the records."""
+    for split, name in (("train", "a"), ("test", "b")):
+        put(tmp_path, f"images/{split}/{name}.jpg")
+        rows = [f"{name}.jpg,40,20,cat,{row}\n" for row in ("2,3,14,16", "5,5,20,18")]
+        put(tmp_path, f"images/{split}_labels.csv", text=CSV + "".join(rows))
+    put_records(tmp_path, load_splits(tmp_path))
+    put(tmp_path, "images/train_labels.csv", text=CSV + "a.jpg,40,20,cat,2,3,14,16\n")
+    for split, name in (("train", "a"), ("test", "b")):
+        put(tmp_path, f"images/{split}/{name}.xml", text=VOC.format(f"{name}.jpg"))
+    capsys.readouterr()
+    assert [len(d.records[0].labels) for d in load_splits(tmp_path).values()] == [2, 2]
+    said = capsys.readouterr().out
+    assert "is TFRecord" in said and "also holds" not in said
+    assert "as CSV. They were not read, and they differ (read: 4 boxes in 2" in said
+    assert "as Pascal VOC. They were not read, and they differ" in said
+
+
+def test_an_xml_file_without_objects_does_not_repeat_an_image(tmp_path):
+    put(tmp_path, "a.1.jpg")
+    put(tmp_path, "a.1.xml", text=VOC.format("a.1.jpg"))
+    text = "<annotation><filename>a.1.jpg</filename></annotation>"
+    put(tmp_path, "a.xml", text=text)
+    with pytest.warns(UserWarning, match=r"1 xml file has no object.*'a\.xml' for"):
+        assert [len(record.labels) for record in load(tmp_path).records] == [1]

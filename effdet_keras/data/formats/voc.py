@@ -169,10 +169,33 @@ def from_voc(
     reader = _XmlReader(image_dir, images, shift, problems)
     found = for_each(lambda name: reader.read(files[name], name), names)
     found = [image for images in found for image in images]
+    found = _without_empty_twins(found, folder, problems)
     note_rotated(problems, folder.name, reader.rotated)
     known = sorted({name for image in found for name in image.classes})
     classes = reading.named_classes(known, class_names)
     return reading.make_dataset(found, classes, problems, source=folder)
+
+
+def _without_empty_twins(found, folder, problems):
+    """Leaves out xml files without objects whose image has another file with objects.
+
+    For example, the image was renamed after a tool had written the empty file.
+    """
+    if all(image.boxes for image in found):
+        return found
+    annotated = {str(image.image): image.place for image in found if image.boxes}
+    empty = [i for i in found if not i.boxes and str(i.image) in annotated]
+    if not empty:
+        return found
+    first = empty[0]
+    verb = "has no object, and its" if len(empty) == 1 else "have no object, and their"
+    detail = (
+        f"{count_of(len(empty), 'xml file')} {verb} image has objects in another xml "
+        f"file, such as {first.place!r} for {first.file_name!r}, which "
+        f"{annotated[str(first.image)]!r} annotates"
+    )
+    problems.add_note("repeated annotation file", folder.name, detail)
+    return [i for i in found if i.boxes or str(i.image) not in annotated]
 
 
 def _images_beside(folder, stems, problems):
