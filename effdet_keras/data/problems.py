@@ -74,6 +74,7 @@ KINDS = {
     "closed lines": Kind(Severity.NOTE, "read as outlines"),
     "oriented box": Kind(Severity.NOTE, "read as the upright box around it"),
     "moved images": Kind(Severity.NOTE, "read from where they are", True),
+    "images of another export": Kind(Severity.WARNING, "read instead", True),
     "moved folders": Kind(Severity.NOTE, "read from where they are", True),
     "images without txt file": Kind(
         Severity.WARNING,

@@ -3,11 +3,22 @@
 import warnings
 
 import pytest
-from support.cloned_files import CSV, ROW, VOC, loaded, put, put_records, yolo
+from support.cloned_files import (
+    CSV,
+    ROW,
+    VOC,
+    coco,
+    loaded,
+    paths,
+    put,
+    put_records,
+    yolo,
+)
 
 from effdet_keras.data import load, load_splits
 from effdet_keras.data.formats.label_map import write_label_map
 from effdet_keras.data.formats.tfrecord import from_tfrecord
+from effdet_keras.data.problems import NoImageError
 
 CLASSES = "cat dog cow sheep horse".split()
 
@@ -131,3 +142,25 @@ def test_an_xml_file_without_objects_does_not_repeat_an_image(tmp_path):
     put(tmp_path, "a.xml", text=text)
     with pytest.warns(UserWarning, match=r"1 xml file has no object.*'a\.xml' for"):
         assert [len(record.labels) for record in load(tmp_path).records] == [1]
+
+
+def test_images_of_another_export_of_roboflow_are_read_in_their_place(tmp_path):
+    put(tmp_path, "annotations/val.json", text=coco("v_jpg.rf.11.jpg"))
+    put(tmp_path, "coco/val/v_jpg.rf.11.jpg", color="red")
+    names = ("a_jpg.rf.11.jpg", "b_jpg.rf.11.jpg")
+    put(tmp_path, "annotations/train.json", text=coco(*names))
+    put(tmp_path, "coco/train/a_jpg.rf.22.jpg", "coco/train/b_jpg.rf.33.jpg")
+    said = "2 of 2 images are missing, and images of the same names and sizes"
+    with pytest.warns(UserWarning, match=said):
+        dataset = load(tmp_path, "train")
+    folder = "coco/train"
+    read = [f"{folder}/a_jpg.rf.22.jpg", f"{folder}/b_jpg.rf.33.jpg"]
+    assert paths(dataset, tmp_path) == read
+    put(tmp_path, "coco/train/b_jpg.rf.44.jpg")  # a second image of one name
+    with pytest.raises(
+        FileNotFoundError, match="1 missing image: .*name except for Roboflow"
+    ):
+        load(tmp_path, "train")
+    put(tmp_path, "annotations/train.json", text=coco("a_jpg.rf.11.jpg", size=(9, 9)))
+    with pytest.raises(NoImageError, match="another export, and may be another image"):
+        load(tmp_path, "train")

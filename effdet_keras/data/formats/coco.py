@@ -42,6 +42,7 @@ from effdet_keras.data.formats.image_paths import (
     current_root,
     find_moved,
     images_called,
+    images_of_other_exports,
 )
 from effdet_keras.data.formats.label_map import (
     ClassNames,
@@ -191,7 +192,8 @@ def _find_image_dir(annotations, images, problems):
         folder = _folder_among_alike(folder, path, images)
     if folder is None:
         folder = reading.image_folder_around(path, split, names, _path_in, problems)
-    if folder is None and names and not any(find_moved(_first(names), path)[0]):
+    is_lost = folder is None and names and not any(find_moved(_first(names), path)[0])
+    if is_lost and not any(images_of_other_exports(names[:10], path)):
         text = (
             f"`from_coco` found no folder with the images of {os.fspath(path)!r}, such "
             f"as {names[0]!r}"

@@ -469,6 +469,39 @@ def images_called(names: Sequence[str], source: Any) -> list[list[Any]]:
     ]
 
 
+# Roboflow writes `a_jpg.rf.<hash>.jpg`. Each export has other hashes.
+_EXPORTED = re.compile(r"(.+)\.rf\.[0-9a-z]+\.\w+", re.IGNORECASE)
+
+
+def images_of_other_exports(
+    names: Sequence[str], source: Any, image_dir: Any = None
+) -> list[list[Any]]:
+    """Returns for each name all images that differ from it only in Roboflow's hash.
+
+    Images of other splits do not count.
+
+    Args:
+        names: paths from the annotations.
+        source: the annotation file, or the folder of the dataset.
+        image_dir: the folder to look below. None means that of the dataset.
+
+    Returns:
+        List of lists of paths.
+    """
+    names = [parts[-1] if (parts := path_parts(name)) else "" for name in names]
+    exported = [_EXPORTED.fullmatch(name) for name in names]
+    root = current_root(source) if image_dir is None else path_of(image_dir)
+    if not any(exported) or root is None or is_remote(root):
+        return [[] for _ in names]
+    roles, by_stem = _roles_of_source(path_of(source)), collections.defaultdict(list)
+    for path in ImageIndex(root):
+        match = _EXPORTED.fullmatch(path.name)
+        folders = path.parts[len(root.parts) : -1]
+        if match and _fits(_roles_of(folders), roles):
+            by_stem[match[1].lower()].append(path)
+    return [by_stem.get(match[1].lower(), []) if match else [] for match in exported]
+
+
 def _roles_of_source(path):
     """Returns the roles of the split that an annotation file, or its folder, names."""
     of_folder = split_in_name(path.parent.name) or ""

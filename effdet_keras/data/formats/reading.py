@@ -25,6 +25,7 @@ from effdet_keras.data.formats.image_paths import (
     current_root,
     find_moved,
     images_called,
+    images_of_other_exports,
     may_have_images,
 )
 from effdet_keras.data.formats.label_map import ids_of_classes, requested_classes
@@ -446,16 +447,18 @@ def _find_missing(found, sizes, problems, source, image_dir):
         image = found[i]
         is_there = place is not None and is_file(place)  # no link to nowhere
         if not is_there or str(place) in there or not _has_size(place, image):
-            lost.append(image)
+            lost.append(i)
             continue
         count += 1
         first = first or f"{image.file_name!r}, which was found at {str(place)!r}"
         image.image = place
         sizes[i] = _size_of(image, problems)
-    alike = images_called([image.file_name for image in lost], source)
-    for image, same in zip(lost, alike):
+    lost = _find_other_exports(found, lost, sizes, problems, source, image_dir)
+    alike = images_called([image.file_name for image, _ in lost], source)
+    for (image, why), same in zip(lost, alike):
         same = list(filter(is_file, same))
-        problems.add("missing image", image.image, _why_missing(image, same))
+        why = _why_missing(image, same) or why
+        problems.add("missing image", image.image, why)
     if first is not None:
         verb = "is" if count == 1 else "are"
         problems.add(
@@ -465,6 +468,48 @@ def _find_missing(found, sizes, problems, source, image_dir):
             f"annotations say. Found below {str(root)!r} by the ending of the path, "
             f"such as {first}",
         )
+
+
+def _find_other_exports(found, lost, sizes, problems, source, image_dir):
+    """Reads images of another export of Roboflow instead of missing ones.
+
+    There must be only one image with the name, except for its hash, in the stated size.
+
+    Returns:
+        List of the images that are still missing, each with a text that says why no
+        such image is read, or "".
+    """
+    names = [found[i].file_name for i in lost]
+    exports = images_of_other_exports(names, source, image_dir)
+    uses = collections.Counter(itertools.chain(*exports))
+    there = {str(f.image) for f, size in zip(found, sizes) if size is not _MISSING}
+    count, first, left = 0, None, []
+    for i, places in zip(lost, exports):
+        image, is_one = found[i], len(places) == 1 == uses[places[0]]
+        is_free = is_one and str(places[0]) not in there and is_file(places[0])
+        if not is_free or not image.image_size or not _has_size(places[0], image):
+            why = ""
+            if places:
+                why = (
+                    f"{str(places[0])!r} has that name except for Roboflow's hash: it "
+                    "is of another export, and may be another image"
+                )
+            left.append((image, why))
+            continue
+        count += 1
+        first = first or f"{str(places[0])!r} instead of {image.file_name!r}"
+        image.image = places[0]
+        sizes[i] = _size_of(image, problems)
+    if first is not None:
+        problems.add(
+            "images of another export",
+            source,
+            f"{count:,} of {count_of(len(found), 'image')} are missing, and images of "
+            "the same names and sizes, but with another hash, are read, such as "
+            f"{first}. They are of another export of Roboflow: if it turned or "
+            "cropped them in another way, their boxes are wrong",
+        )
+    return left
 
 
 def _why_missing(image, same):
