@@ -71,7 +71,8 @@ def from_tfrecord(
 
     - `label_map`;
     - a `.pbtxt` file beside the records, or in a folder such as `annotations` beside
-      theirs, that agrees with the `class/text` of the objects;
+      theirs, that agrees with the `class/text` of the objects. If most names of the
+      nearest one have no object, the one with the fewest names is used;
     - these texts, with a warning if there is a `.pbtxt` that does not agree with them;
     - if the objects have no such texts, the `.pbtxt` beside the records. If there are
       several, they must have the same names;

@@ -63,7 +63,8 @@ def from_yolo(
 
     Three kinds of numbers are left out, with a warning that counts the rows: the key
     points of a pose dataset (`kpt_shape` in data.yaml), a confidence or a track id
-    behind the box, and one number too many behind an outline. An oriented box (four
+    behind the box, and one number too many behind an outline. A confidence before the
+    box is left out if the boxes only fit into their images so. An oriented box (four
     corners) becomes the upright box around it. Files in DOTA's format, usually in
     `labelTxt/`, have four corners in pixels, the name of the class, and 1 for a
     difficult object, which becomes a crowd. Rows may begin with the name of the class.
