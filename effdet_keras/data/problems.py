@@ -86,6 +86,7 @@ KINDS = {
     ),
     "sizes that differ": Kind(Severity.WARNING, "images skipped in training", True),
     "scaled images": Kind(Severity.WARNING, "boxes scaled with their images", True),
+    "exchanged corners": Kind(Severity.WARNING, "read with the corners sorted", True),
     "repeated rows": Kind(Severity.WARNING, "each read once", True),
     "images without a row": Kind(
         Severity.WARNING, "read as images without objects", True

@@ -11,9 +11,11 @@ import reprlib
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
+
 from effdet_keras._internal.remote_path import is_file
 from effdet_keras._internal.yaml_text import read_text
-from effdet_keras.data.dataset import DetectionDataset
+from effdet_keras.data.dataset import DetectionDataset, count_of
 from effdet_keras.data.formats import reading
 from effdet_keras.data.formats.annotation_files import (
     Objects,
@@ -60,6 +62,9 @@ def from_keras_txt(
     `model_data`. Without such a file, another one there is used whose name says that it
     has names of classes, and that has just as many, with a note; without that, the
     classes are called by their numbers, with a warning.
+
+    A box that ends before it begins, as in images that were mirrored, is read with its
+    corners in the other order. A warning counts such boxes.
 
     Args:
         path: the file, or a folder that contains it, or a folder with a folder for each
@@ -131,8 +136,35 @@ def _read_file(path, *, image_dir=None, class_names=None, on_error="auto"):
         for number, line in lines
         if line.strip()
     ]
+    _sort_corners(found, path, problems)
     classes = reading.named_classes(names, class_names)
     return reading.make_dataset(found, classes, problems, source=path)
+
+
+def _sort_corners(found, path, problems):
+    """Sorts the corners of boxes that end before they begin; reports how many do.
+
+    Programs that mirror images and boxes often leave the corners in exchanged order.
+    """
+    count, first = 0, None
+    for image in found:
+        boxes = np.array(image.boxes, float).reshape(-1, 4)
+        sides = boxes[:, 2:]
+        are_behind = (sides < 0).any(axis=1)
+        if are_behind.any():
+            first = first or image.file_name
+            count += int(are_behind.sum())
+            boxes[:, :2] += np.minimum(sides, 0)
+            boxes[:, 2:] = abs(sides)
+            image.boxes = boxes
+    if count:
+        total = sum(len(image.classes) for image in found)
+        detail = (
+            f"{count:,} of {count_of(total, 'box', 'boxes')} end before they begin, "
+            f"such as in {first!r}: their corners are read in the other order. If the "
+            "numbers are left, top, width and height, write left,top,right,bottom"
+        )
+        problems.add("exchanged corners", path, detail)
 
 
 def _class_list(path, class_names, problems):
