@@ -191,9 +191,11 @@ def without_whole(splits: _Splits, found: Source) -> _Splits:
     """Returns the splits without those that repeat others, such as `all_labels.csv`.
 
     If there are splits to train and to evaluate on, any other split is left out if all
-    of its images are in splits with a role, or if it has all of their images.
+    of its images are in splits with a role, or if it has all of their images. If there
+    is only one to train on, any other of its images and classes is left out.
     """
-    if not is_divided(found):
+    is_whole = is_divided(found)
+    if not is_whole and "train" not in map(role_of_split, splits):
         return splits
     parts = [name for name in splits if role_of_split(name) is not None]
     known = {r.image for name in parts for r in splits[name].records}
@@ -201,6 +203,9 @@ def without_whole(splits: _Splits, found: Source) -> _Splits:
         own = {r.image for r in splits[name].records if isinstance(r.image, str)}
         more = len(own - known)
         if len(own) < len(splits[name]) or (more and not known <= own):
+            continue
+        classes = {n for part in parts for n in splits[part].class_names}
+        if not is_whole and (more or not classes.issuperset(splits[name].class_names)):
             continue
         why = f"all its images are also in the splits {', '.join(parts)}."
         if more:

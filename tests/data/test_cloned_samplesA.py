@@ -4,9 +4,10 @@ See `test_cloned.py`.
 """
 
 import pytest
-from support.cloned_files import put
+from support.cloned_files import paths, put
 
-from effdet_keras.data import load
+from effdet_keras.data import load, load_splits
+from effdet_keras.data.problems import MissingImageError
 
 
 def test_corners_of_mirrored_images_are_sorted(tmp_path):
@@ -22,3 +23,49 @@ def test_corners_of_mirrored_images_are_sorted(tmp_path):
     assert boxes == [[[2, 3, 12, 13]], [[26, 3, 12, 13]], [[26, 4, 12, 13]]]
     kinds = [problem.kind for problem in dataset.problems]
     assert sorted(kinds) == ["empty box", "exchanged corners"]
+
+
+def test_an_image_of_a_name_of_several_is_in_the_folder_of_its_class(tmp_path, capsys):
+    """Two more csv files had some of the rows, and the rows in another format."""
+    header, rows, sides = "id,class,x1,y1,x2,y2\n", "", ""
+    for i, name in enumerate(("Bud", "Heineken")):
+        put(tmp_path, f"Dataset/{name}/1.png", color=("red", "blue")[i])
+        put(tmp_path, f"Dataset/{name}/2.png", color=("green", "white")[i])
+        rows += f"1.png,{name},{i},3,14,16\n2.png,{name},{i},5,20,18\n"
+        sides += f"1.png,{name},{i},3,9,9\n2.png,{name},{i},5,9,9\n"
+    put(tmp_path, "train.csv", text=header + rows)
+    put(tmp_path, "bbox.csv", text=header + rows.split("2.png")[0])
+    put(tmp_path, "train_matlab.csv", text=header + sides)
+    with pytest.warns(UserWarning, match="4 images do not say alone which of several"):
+        splits = load_splits(tmp_path)
+    assert list(splits) == ["train"]
+    assert paths(splits["train"], tmp_path) == [
+        "Dataset/Bud/1.png",
+        "Dataset/Bud/2.png",
+        "Dataset/Heineken/1.png",
+        "Dataset/Heineken/2.png",
+    ]
+    assert [record.labels.tolist() for record in splits["train"].records] == [
+        [0],
+        [0],
+        [1],
+        [1],
+    ]
+    assert "The split 'train_matlab' was left out" in capsys.readouterr().out
+    # Without the folder of a class it is not known which image is meant.
+    (tmp_path / "Dataset/Bud").rename(tmp_path / "Dataset/beer")
+    with pytest.raises(MissingImageError, match="2 images have that name"):
+        load(tmp_path, "train")
+
+
+def test_a_column_of_paths_tells_images_of_one_name_apart(tmp_path):
+    put(tmp_path, "Data/A.class/1.jpg", "Data/A.class/2.jpg", color="red")
+    put(tmp_path, "Data/B.class/1.jpg", "Data/B.class/3.jpg", color="blue")
+    rows = "1.jpg,A,2,3,9,9,A.class/1.jpg\n2.jpg,A,2,3,9,9,A.class/2.jpg\n"
+    rows += "1.jpg,B,2,3,9,9,B.class/1.jpg\n3.jpg,B,2,3,9,9,B.class/3.jpg\n"
+    put(tmp_path, "boxes.csv", text="filename,label,x,y,width,height,path\n" + rows)
+    expected = [f"Data/{name}.jpg" for name in ("A.class/1", "A.class/2")]
+    expected += [f"Data/{name}.jpg" for name in ("B.class/1", "B.class/3")]
+    assert paths(load(tmp_path), tmp_path) == expected
+    put(tmp_path, "Data/B.class/2.jpg", color="green")  # which 2.jpg the path tells
+    assert paths(load(tmp_path), tmp_path) == expected

@@ -29,10 +29,12 @@ from effdet_keras.data.formats.dataset_files import (
     is_no_better,
     role_of_split,
     split_in_name,
+    split_roles,
     split_word_in,
     visible_files,
     words_in_name,
 )
+from effdet_keras.data.formats.image_paths import find_moved
 from effdet_keras.data.formats.label_map import ClassNames
 from effdet_keras.data.problems import Problems
 from effdet_keras.errors import InvalidValueError
@@ -136,19 +138,27 @@ def _read(
     if split is not None:
         split = reading.chosen_split(_splits_of(rows), split, path)
         rows = [row for row in rows if row.split == split]
-    groups = collections.defaultdict(list)
-    for row in _without_repeated(rows, path, problems):
-        groups[row.image].append(row)
-    folder = image_dir
+    rows = _named_by_paths(_without_repeated(rows, path, problems))
+    names = list(dict.fromkeys(row.image for row in rows))
+    folder, located = image_dir, {}
     if folder is None:
-        where = path, _split_of(path), list(groups), _path_in
+        where = path, _split_of(path), names, _path_in
         folder = reading.image_folder_inside(*where)
-        folder = folder or reading.image_folder_around(*where, problems)
+    if folder is None or not _has_any(path_of(folder), names):
+        rows, located = _located(rows, names, path, image_dir, problems)
+    if folder is None and not located:
+        folder = reading.image_folder_around(*where, problems)
+    groups = collections.defaultdict(list)
+    for row in rows:
+        groups[row.image].append(row)
     folder = path_of(folder or path.parent)
     if path.stem == _ROBOFLOW and image_dir is None:
         groups |= _without_rows(path, groups, problems)
     return reading.make_dataset(
-        [_found(name, rows, folder) for name, rows in groups.items()],
+        [
+            _found(name, rows, located.get(name) or _path_in(folder, name))
+            for name, rows in groups.items()
+        ],
         reading.named_classes(known, class_names),
         problems,
         source=path,
@@ -188,7 +198,7 @@ def _without_repeated(rows, path, problems):
     """
     known = {}
     for row in rows:
-        known.setdefault((row.image, row.label, row.box), row)
+        known.setdefault((row.image, row.path, row.label, row.box), row)
     kept = list(known.values())
     count = len(rows) - len(kept)
     if count:
@@ -198,6 +208,72 @@ def _without_repeated(rows, path, problems):
         )
         problems.add("repeated rows", path, detail)
     return kept
+
+
+def _named_by_paths(rows):
+    """Returns rows with the paths of images as their names, if one name has several.
+
+    The paths are in a column of their own, such as `path` beside `filename`.
+    """
+    paths = collections.defaultdict(set)
+    for row in rows:
+        paths[row.image].add(row.path)
+    return [
+        dataclasses.replace(row, image=row.path)
+        if row.path and len(paths[row.image]) > 1
+        else row
+        for row in rows
+    ]
+
+
+def _has_any(folder, names):
+    """Returns whether a folder has one of the first ten images."""
+    return any(is_file(_path_in(folder, name)) for name in names[:10])
+
+
+def _located(rows, names, path, image_dir, problems):
+    """Finds images whose names alone do not say which of several files they are.
+
+    Such an image is at the path in another column of its rows, or in the folder that
+    is named after their class. Rows of one name and several classes are then several
+    images.
+
+    Returns:
+        The rows, with the paths below the dataset as the names of these images; and a
+        dict from these names to the paths of the files.
+    """
+    alone, root = find_moved([(name,) for name in names], path, image_dir=image_dir)
+    unclear = {name for name, place in zip(names, alone) if place is None}
+    keys = [(r.image, r.path, r.label) for r in rows if r.image in unclear]
+    keys = list(dict.fromkeys(keys))
+    if not keys:
+        return rows, {}
+    hints = [
+        (p or "", "" if split_roles([label]) else f"{label}/{name}")
+        for name, p, label in keys
+    ]
+    places, _ = find_moved(hints, path, image_dir=image_dir)
+    found = {
+        key: place
+        for key, place in zip(keys, places)
+        if place is not None and (key[1] or place.parent.name == key[2])
+    }
+    if not found:
+        return rows, {}
+    (name, _, _), place = next(iter(found.items()))
+    detail = (
+        f"the names of {count_of(len(found), 'image')} do not say alone which of "
+        "several files is meant. Those in the folders of their classes, or at the "
+        f"paths in another column, are read, such as {str(place)!r} for {name!r}"
+    )
+    problems.add("moved images", path, detail)
+    below = {k: "/".join(p.parts[len(root.parts) :]) for k, p in found.items()}
+    rows = [
+        dataclasses.replace(row, image=below.get(key, row.image))
+        for row in rows
+        for key in [(row.image, row.path, row.label)]
+    ]
+    return rows, {below[key]: place for key, place in found.items()}
 
 
 def _shown(labels):
@@ -249,11 +325,11 @@ def _path_in(folder, name):
     return short if not is_file(path) and is_file(short) else path
 
 
-def _found(name, rows, folder):
+def _found(name, rows, image):
     boxes = np.array([row.box for row in rows if row.box is not None]).reshape(-1, 4)
     return reading.Found(
         place=name,
-        image=_path_in(folder, name),
+        image=image,
         boxes=np.concatenate([boxes[:, :2], boxes[:, 2:] - boxes[:, :2]], axis=1),
         classes=[row.label for row in rows if row.box is not None],
         source_id=name,
@@ -475,6 +551,7 @@ _COLUMNS = {  # each column of the Object Detection API, and its other names
     "height": "height image_height img_height",
     "width": "width image_width img_width",
 }
+_PATHS = ("path", "file_path", "filepath", "image_path", "img_path")
 _SIDES = ("height", "width")  # columns that may be absent
 _BOX = ("xmin", "ymin", "xmax", "ymax")
 _LEFT_TOP = ("left", "top", "box_width", "box_height")
@@ -519,6 +596,7 @@ class _Row:
     normalized_coordinates: bool = False
     size: tuple | None = None  # (height, width)
     split: str | None = None
+    path: str | None = None  # of the image, if the file has it besides its name
 
 
 def _read_rows(path, problems):
@@ -693,6 +771,9 @@ def _columns_of(header):
         places |= dict(zip(meaning, sides)) if sides else {"bbox": box}
     if "filename" not in places:
         return None
+    paths = [name for name in _PATHS if name in names]
+    if paths and paths[0] != places["filename"]:
+        places["path"] = paths[0]
     others = {name for name in names if name and not name.startswith("unnamed")}
     others -= set(places.values())
     if "class" not in places and not others <= _NO_CLASS_COLUMNS:
@@ -727,7 +808,8 @@ def _read_pixels(places, cells, are_corners=False):
         box = [cell.get(name, "") for name in _BOX]
     size = reading.check_size(*(_number(cell.get(name, "")) for name in _SIDES))
     label = cell.get("class", "") if "class" in places else None
-    return _make_row(cell.get("filename"), label, box, size=size)
+    path = cell.get("path")
+    return _make_row(cell.get("filename"), label, box, size=size, path=path)
 
 
 def _corners(sides, start=0.0):
@@ -797,7 +879,7 @@ def _read_automl(cells):
 
 
 def _make_row(
-    image, label, box, *, normalized_coordinates=False, size=None, split=None
+    image, label, box, *, normalized_coordinates=False, size=None, split=None, path=None
 ):
     """Returns a `_Row`, or a text that says what is wrong with it."""
     if not image:
@@ -805,6 +887,7 @@ def _make_row(
     common = {
         "size": size,
         "split": split,
+        "path": path,
         "normalized_coordinates": normalized_coordinates,
     }
     if not any(cell != "" for cell in box):
