@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import os
 import textwrap
+import warnings
 from collections.abc import Mapping
 from typing import Any
 
@@ -18,7 +19,7 @@ from effdet_keras.data.formats.dataset_files import (
     role_of_split,
     splits_of_role,
 )
-from effdet_keras.data.formats.image_paths import dataset_root
+from effdet_keras.data.formats.image_paths import dataset_root, searching_all_splits
 from effdet_keras.data.formats.label_map import ClassNames
 from effdet_keras.data.formats.reading import NoClassError, chosen_split
 from effdet_keras.data.formats.unknown import describe_other_files
@@ -443,7 +444,7 @@ def _read(found, splits, class_names, on_error, masks, unlabelled=None):
     with dataset_root(found.root), collector_off():
         readers = {split: found.readers[split] for split in splits}
         try:
-            datasets = read_splits(readers, **options)
+            datasets = _read_splits_of(found, readers, options)
         except NoClassError as error:
             other = "" if is_remote(found.root) else describe_other_files(found.root)
             if not other:
@@ -470,3 +471,26 @@ def _read(found, splits, class_names, on_error, masks, unlabelled=None):
         if len(readers) == len(found.readers):
             tell_of_other_folders(found, datasets)
     return datasets
+
+
+def _read_splits_of(found, readers, options):
+    """Reads splits as `read_splits`, and finds images in the folders of other splits.
+
+    An image that is missing in its split may be in the folder of another one, if no
+    entry of any split names it there.
+    """
+    try:
+        return read_splits(readers, **options)
+    except MissingImageError as error:
+        if len(found.readers) == 1 or not error.may_be_others:
+            raise
+        named = set()
+        with warnings.catch_warnings(action="ignore"):
+            for read in found.readers.values():
+                try:
+                    records = read(**(options | {"on_error": "skip"})).records
+                except (ValueError, OSError):
+                    raise error from None
+                named |= {r.image for r in records if isinstance(r.image, str)}
+        with searching_all_splits(named):
+            return read_splits(readers, **options)

@@ -75,6 +75,11 @@ KINDS = {
     "oriented box": Kind(Severity.NOTE, "read as the upright box around it"),
     "moved images": Kind(Severity.NOTE, "read from where they are", True),
     "images of another export": Kind(Severity.WARNING, "read instead", True),
+
+
+    "misplaced images": Kind(
+        Severity.WARNING, "read from the folder of another split", True
+    ),
     "moved folders": Kind(Severity.NOTE, "read from where they are", True),
     "images without txt file": Kind(
         Severity.WARNING,
@@ -183,20 +188,20 @@ class Problem:
 
 
 class MissingImageError(FileNotFoundError):
-    """Raised if images of a dataset are missing; the text says where they may be."""
-
-
-class NoImageError(MissingImageError):
-    """Raised if all images of a split are missing, whatever `on_error` is.
+    """Raised if images of a dataset are missing; the text says where they may be.
 
     Attributes:
         may_be_others: bool, whether images exist that the annotations may mean: some
             with the same names elsewhere, or others where these are expected.
     """
 
-    def __init__(self, text: str, *, may_be_others: bool):
+    def __init__(self, text: str, *, may_be_others: bool = False):
         super().__init__(text)
         self.may_be_others = may_be_others
+
+
+class NoImageError(MissingImageError):
+    """Raised if all images of a split are missing, whatever `on_error` is."""
 
 
 class Problems:
@@ -334,20 +339,24 @@ class Problems:
             if find_images and missing:
                 hint = find_images(missing)
                 where += f"{hint}. " if hint else ""
+            may_be_others = any(problem.detail for problem in errors)
             if is_empty:
                 raise NoImageError(
                     f"{self.reader} found {describe_problems(errors)}, and no image "
                     f"that exists. {where}Put the images where the annotations expect "
                     "them",
-                    may_be_others=any(problem.detail for problem in errors),
+                    may_be_others=may_be_others,
                 )
             more = ""
             if self._on_error == "auto" and num_images:
                 more = f" (without that, at most {MAX_PERCENT} % are left out)"
-            raise (MissingImageError if are_all else InvalidValueError)(
+            text = (
                 f"{self.reader} found {describe_problems(errors)}. {where}Repair "
                 f'this, or pass on_error="skip" (--skip-errors) to leave it out{more}'
             )
+            if are_all:
+                raise MissingImageError(text, may_be_others=may_be_others)
+            raise InvalidValueError(text)
         return tuple(self._found)
 
 

@@ -194,8 +194,8 @@ def without_whole(splits: _Splits, found: Source) -> _Splits:
     of its images are in splits with a role, or if it has all of their images. If there
     is only one to train on, any other of its images and classes is left out.
     """
-    is_whole = is_divided(found)
-    if not is_whole and "train" not in map(role_of_split, splits):
+    divided = is_divided(found)
+    if not divided and "train" not in map(role_of_split, splits):
         return splits
     parts = [name for name in splits if role_of_split(name) is not None]
     known = {r.image for name in parts for r in splits[name].records}
@@ -205,7 +205,7 @@ def without_whole(splits: _Splits, found: Source) -> _Splits:
         if len(own) < len(splits[name]) or (more and not known <= own):
             continue
         classes = {n for part in parts for n in splits[part].class_names}
-        if not is_whole and (more or not classes.issuperset(splits[name].class_names)):
+        if not divided and (more or not classes.issuperset(splits[name].class_names)):
             continue
         why = f"all its images are also in the splits {', '.join(parts)}."
         if more:

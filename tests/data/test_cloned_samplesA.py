@@ -4,7 +4,7 @@ See `test_cloned.py`.
 """
 
 import pytest
-from support.cloned_files import paths, put
+from support.cloned_files import CSV, VOC, loaded, paths, put
 
 from effdet_keras.data import load, load_splits
 from effdet_keras.data.problems import MissingImageError
@@ -69,3 +69,27 @@ def test_a_column_of_paths_tells_images_of_one_name_apart(tmp_path):
     assert paths(load(tmp_path), tmp_path) == expected
     put(tmp_path, "Data/B.class/2.jpg", color="green")  # which 2.jpg the path tells
     assert paths(load(tmp_path), tmp_path) == expected
+
+
+def test_an_image_in_the_folder_of_another_split_is_read_with_a_warning(tmp_path):
+    """The xml files and the images of two names lay in different folders."""
+    for split, names, other in (("train", "ab", "y"), ("test", "cd", "x")):
+        own = {"train": "x", "test": "y"}[split]
+        put(tmp_path, *(f"images/{split}/{name}.jpg" for name in (*names, other)))
+        rows = [f"{name}.jpg,40,20,cat,2,3,14,16\n" for name in (*names, own)]
+        put(tmp_path, f"images/{split}_labels.csv", text=CSV + "".join(rows))
+        for name in (*names, own):
+            text = VOC.format(f"{name}.jpg")
+            put(tmp_path, f"images/{split}/{name}.xml", text=text)
+    names, said = loaded(tmp_path)
+    assert names == {
+        "train": ["a.jpg", "b.jpg", "x.jpg"],
+        "test": ["c.jpg", "d.jpg", "y.jpg"],
+    }
+    assert "1 of 3 images is in the folder of another split" in said
+    assert "1 of 3 images is in" in loaded(tmp_path, format="voc")[1]
+    # An image that an entry of its own split names is no other one.
+    rows = "c.jpg,40,20,cat,2,3,14,16\nx.jpg,40,20,cat,2,3,14,16\n"
+    put(tmp_path, "images/test_labels.csv", text=CSV + rows)
+    with pytest.raises(MissingImageError, match="belongs to another entry"):
+        load_splits(tmp_path, format="csv")

@@ -51,6 +51,33 @@ def dataset_root(path: Any) -> Iterator[None]:
         _root.reset(token)
 
 
+# The images that entries of any split name, while missing ones are looked for among the
+# others in the folders of all splits.
+_named: contextvars.ContextVar[set[str] | None] = contextvars.ContextVar(
+    "named_images", default=None
+)
+
+
+@contextlib.contextmanager
+def searching_all_splits(named: set[str]) -> Iterator[None]:
+    """Context in which a missing image may be in the folder of another split.
+
+    Args:
+        named: paths of the images that an entry of any split names. They are not used.
+            Those that are found are added.
+    """
+    token = _named.set(named)
+    try:
+        yield
+    finally:
+        _named.reset(token)
+
+
+def named_images() -> set[str] | None:
+    """Returns the set of `searching_all_splits`, or None outside of that context."""
+    return _named.get()
+
+
 # Names of folders of annotations, beside the images or around the folders of splits.
 ANNOTATION_FOLDERS = frozenset(
     """

@@ -27,6 +27,7 @@ from effdet_keras.data.formats.image_paths import (
     images_called,
     images_of_other_exports,
     may_have_images,
+    named_images,
 )
 from effdet_keras.data.formats.label_map import ids_of_classes, requested_classes
 from effdet_keras.data.problems import Severity, describe_problems
@@ -442,7 +443,7 @@ def _find_missing(found, sizes, problems, source, image_dir):
     expected = [found[i].image for i in missing]
     places, root = find_moved(names, source, expected, image_dir)
     there = {str(f.image) for f, size in zip(found, sizes) if size is not _MISSING}
-    count, first, lost = 0, None, []
+    count, first, lost = 0, None, {}
     for i, place in zip(missing, places):
         image = found[i]
         is_there = place is not None and is_file(place)  # no link to nowhere
@@ -454,11 +455,7 @@ def _find_missing(found, sizes, problems, source, image_dir):
         image.image = place
         sizes[i] = _size_of(image, problems)
     lost = _find_other_exports(found, lost, sizes, problems, source, image_dir)
-    alike = images_called([image.file_name for image, _ in lost], source)
-    for (image, why), same in zip(lost, alike):
-        same = list(filter(is_file, same))
-        why = _why_missing(image, same) or why
-        problems.add("missing image", image.image, why)
+    _find_in_other_splits(found, lost, sizes, problems, source)
     if first is not None:
         verb = "is" if count == 1 else "are"
         problems.add(
@@ -476,8 +473,8 @@ def _find_other_exports(found, lost, sizes, problems, source, image_dir):
     There must be only one image with the name, except for its hash, in the stated size.
 
     Returns:
-        List of the images that are still missing, each with a text that says why no
-        such image is read, or "".
+        List of the indices of images that are still missing, each with a text that
+        says why no such image is read, or "".
     """
     names = [found[i].file_name for i in lost]
     exports = images_of_other_exports(names, source, image_dir)
@@ -494,7 +491,7 @@ def _find_other_exports(found, lost, sizes, problems, source, image_dir):
                     f"{str(places[0])!r} has that name except for Roboflow's hash: it "
                     "is of another export, and may be another image"
                 )
-            left.append((image, why))
+            left.append((i, why))
             continue
         count += 1
         first = first or f"{str(places[0])!r} instead of {image.file_name!r}"
@@ -510,6 +507,35 @@ def _find_other_exports(found, lost, sizes, problems, source, image_dir):
             "cropped them in another way, their boxes are wrong",
         )
     return left
+
+
+def _find_in_other_splits(found, lost, sizes, problems, source):
+    """Reads missing images from folders of other splits, or reports them as missing.
+
+    `lost` has the indices of the missing images, each with a reason or "".
+    """
+    named, misplaced = named_images(), []
+    alike = images_called([found[i].file_name for i, _ in lost], source)
+    for (i, why), same in zip(lost, alike):
+        image, same = found[i], list(filter(is_file, same))
+        is_free = named is not None and len(same) == 1 and str(same[0]) not in named
+        if not is_free or not _has_size(same[0], image):
+            why = _why_missing(image, same) or why
+            problems.add("missing image", image.image, why)
+            continue
+        named.add(str(same[0]))
+        misplaced.append(same[0])
+        image.image = same[0]
+        sizes[i] = _size_of(image, problems)
+    if misplaced:
+        verb, it = ("is", "it") if len(misplaced) == 1 else ("are", "them")
+        problems.add(
+            "misplaced images",
+            source,
+            f"{len(misplaced):,} of {count_of(len(found), 'image')} {verb} in the "
+            f"folder of another split, no annotation of which names {it}, and read "
+            f"from there, such as {str(misplaced[0])!r}",
+        )
 
 
 def _why_missing(image, same):
