@@ -4,7 +4,7 @@ See `test_cloned.py`.
 """
 
 import pytest
-from support.cloned_files import CSV, VOC, loaded, paths, put
+from support.cloned_files import CSV, VOC, loaded, paths, put, yolo
 
 from effdet_keras.data import load, load_splits
 from effdet_keras.data.problems import MissingImageError
@@ -93,3 +93,30 @@ def test_an_image_in_the_folder_of_another_split_is_read_with_a_warning(tmp_path
     put(tmp_path, "images/test_labels.csv", text=CSV + rows)
     with pytest.raises(MissingImageError, match="belongs to another entry"):
         load_splits(tmp_path, format="csv")
+
+
+def test_a_list_of_names_in_gbk_is_read_with_a_note(tmp_path):
+    yolo(tmp_path, classes=None)
+    put(tmp_path, "cropped/a.jpg")
+    classes = tmp_path / "classes.txt"
+    classes.write_bytes("0:小刀\r\n1:剪刀\r\n2:长刀\r\n".encode("gbk"))
+    with pytest.warns(UserWarning, match="read in the encoding gb2312"):
+        assert load(tmp_path).class_names == ("小刀", "剪刀", "长刀")
+    # Bytes that may be text in another script as well are not read.
+    for text, encoding in (
+        ("고양이\n", "euc_kr"),
+        ("лиса\n", "cp1251"),
+        ("犬\n猫\n", "shift_jis"),
+        ("刀\n", "gbk"),
+    ):
+        classes.write_bytes(text.encode(encoding))
+        with pytest.raises(ValueError, match="Text must be in UTF-8") as caught:
+            load(tmp_path)
+        assert "no image of the same name" not in str(caught.value)
+
+
+def test_a_folder_of_txt_files_names_the_folder_of_their_images(tmp_path):
+    yolo(tmp_path)
+    put(tmp_path, "cropped/a.jpg")
+    with pytest.raises(ValueError, match=r"Their images are in .*images': pass the"):
+        load(tmp_path / "labels")

@@ -67,7 +67,15 @@ def folder_layout(path: Any) -> Layout:
             "lists are missing, or none of their images was found: put the lists and "
             "the images where the file and the lists say, seen from the file's folder"
         )
-    if layout is None and (texts := _label_files(path)):
+    texts = _label_files(path) if layout is None else []
+    if texts and (folder := _image_folder_beside(path, texts[0])):
+        if current_root(path) != path.absolute():
+            raise FileNotFoundError(f"{str(path)!r} is a part of a dataset")
+        raise MissingFolderError(
+            f"{str(path)!r} has txt files alone. Their images are in {str(folder)!r}: "
+            "pass the folder around both"
+        )
+    if texts:
         raise MissingFolderError(
             f"{count_of(len(texts), 'txt file')} of {str(texts[0].parent)!r} with "
             f"boxes, such as {texts[0].name!r}, have no image of the same name: put "
@@ -115,6 +123,17 @@ def _label_files(path):
         if are_labels(texts):
             return texts
     return []
+
+
+def _image_folder_beside(path, text):
+    """Returns the folder beside a label folder with a txt file's image, or None."""
+    if path.name.lower() not in LABEL_FOLDERS or is_remote(path):
+        return None
+    images = {text.stem + suffix for suffix in IMAGE_SUFFIXES}
+    beside = visible_folders(path.absolute().parent)
+    beside.sort(key=lambda folder: folder.name.lower() not in IMAGE_FOLDERS)
+    own = (f for f in beside if not images.isdisjoint(names_in(f)[1]))
+    return next(own, None)
 
 
 def any_folder_layout(path: Any) -> Layout | None:

@@ -39,6 +39,18 @@ _TEXTS = (".txt", ".names", ".labels")  # suffixes of lists with one name per li
 _MIN_ASCII = 3  # least number of ASCII characters per other letter
 _WINDOWS = "cp1252"  # the encoding of Western Europe
 _NUMBER_AND_NAME = re.compile(r"(?:^|(?<=\s))(\d+):(\S.*?)\s*(?=\s\d+:|$)")
+
+
+# Encodings of other scripts, and the letters beyond ASCII that names in them have. Text
+# that fits several of them is not read. Frequent characters of Big5 that fit GB 2312
+# fit Korean too.
+_CHINESE = "gb2312"  # the part of GBK and GB 18030 that has all frequent characters
+_SCRIPTS = {
+    _CHINESE: r"[\u3400-\u9fff]",
+    "shift_jis": r"[\u3040-\u30ff\u3400-\u9fff]",
+    "euc_kr": r"[\uac00-\ud7a3]",
+    "cp1251": r"[\u0410-\u044f]",
+}
 _NAME_FOLDERS = (
     "",
     "labels",
@@ -190,10 +202,11 @@ def _that_differ(lists):
 
 def _note_of_encoding(file):
     """Returns a note if the encoding of a list of names is only a guess."""
-    if file.suffix.lower() not in _TEXTS or not _text_of(file)[1]:
+    encoding = _text_of(file)[1] if file.suffix.lower() in _TEXTS else None
+    if encoding is None:
         return []
     detail = (
-        f"{str(file)!r} is not in UTF-8, so it is read in the encoding {_WINDOWS}. If "
+        f"{str(file)!r} is not in UTF-8, so it is read in the encoding {encoding}. If "
         "the names are wrong, save the file again with the encoding UTF-8"
     )
     return [("lists of class names", str(file.parent), detail)]
@@ -425,12 +438,12 @@ def _without_numbers(lines):
 
 
 def _text_of(file):
-    """Returns the text of a list of names, and whether its encoding is only a guess.
+    """Returns the text of a list of names, and its encoding if that is only a guess.
 
     Older programs for Windows write the encoding of the system's language.
     """
     try:
-        return read_text(file), False
+        return read_text(file), None
     except InvalidValueError:
         data = file.read_bytes()
         with contextlib.suppress(UnicodeDecodeError):
@@ -439,8 +452,19 @@ def _text_of(file):
             # Text of another alphabet would decode to nothing but accented letters, or
             # to signs.
             if all(map(str.isalpha, others)) and _MIN_ASCII * len(others) < len(text):
-                return text, True
+                return text, _WINDOWS
+        if [name for name in _SCRIPTS if _may_be_in(data, name)] == [_CHINESE]:
+            return data.decode(_CHINESE), _CHINESE
         raise
+
+
+def _may_be_in(data, encoding):
+    """Returns whether all letters beyond ASCII of a text are those of its script."""
+    try:
+        text = data.decode(encoding)
+    except UnicodeDecodeError:
+        return False
+    return re.fullmatch(rf"([\x00-\x7f]|{_SCRIPTS[encoding]})*", text) is not None
 
 
 def _are_counted(names):
