@@ -120,3 +120,22 @@ def test_a_folder_of_txt_files_names_the_folder_of_their_images(tmp_path):
     put(tmp_path, "cropped/a.jpg")
     with pytest.raises(ValueError, match=r"Their images are in .*images': pass the"):
         load(tmp_path / "labels")
+
+
+def test_a_label_map_beside_a_csv_file_names_its_numbers(tmp_path):
+    put(tmp_path, "a.jpg", "b.jpg", "c.jpg")
+    rows = ("a.jpg,40,20,1,2,3,14,16\n", "b.jpg,40,20,2,2,3,14,16\n")
+    put(tmp_path, "train.csv", text=CSV + "".join(rows))
+    put(tmp_path, "test.csv", text=CSV + "c.jpg,40,20,1,2,3,14,16\n")
+    text = "item {{ id: {} name: '{}' }}\n"
+    names = text.format(2, "Debris") + text.format(1, "Satellite")
+    put(tmp_path, "speed_label.pbtxt", text=names)
+    with pytest.warns(UserWarning, match=r"those of .*label\.pbtxt.*'1': 'Sat"):
+        splits = load_splits(tmp_path)
+    for name in ("train", "test"):
+        assert splits[name].class_names == ("Debris", "Satellite")
+        assert splits[name].records[0].labels.tolist() == [1]
+    # A map with more names may be that of another model.
+    put(tmp_path, "speed_label.pbtxt", text=names + text.format(3, "Moon"))
+    with pytest.warns(UserWarning, match="numbers instead of class names"):
+        assert load(tmp_path, "train").class_names == ("1", "2")

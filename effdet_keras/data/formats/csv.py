@@ -22,7 +22,7 @@ from effdet_keras._internal.remote_path import (
     local_copy,
     path_of,
 )
-from effdet_keras._internal.whole_files import atomic_folder
+from effdet_keras._internal.whole_files import atomic_folder, is_remote
 from effdet_keras.data.dataset import DetectionDataset, count_of
 from effdet_keras.data.formats import reading, writing
 from effdet_keras.data.formats.dataset_files import (
@@ -35,7 +35,7 @@ from effdet_keras.data.formats.dataset_files import (
     words_in_name,
 )
 from effdet_keras.data.formats.image_paths import find_moved
-from effdet_keras.data.formats.label_map import ClassNames
+from effdet_keras.data.formats.label_map import ClassNames, read_label_map
 from effdet_keras.data.problems import Problems
 from effdet_keras.errors import InvalidValueError
 from effdet_keras.images import IMAGE_SUFFIXES
@@ -180,7 +180,19 @@ def _named(rows, class_names, path, problems):
             )
             problems.add_note("unnamed class", path.name, detail)
         return [dataclasses.replace(row, label=name) for row in rows]
-    if labels and class_names is None and all(label.isdecimal() for label in labels):
+    if class_names is None and _are_numbers(labels):
+        label_map, file = _label_map_beside(path, labels)
+        if label_map:
+            detail = (
+                f"the names of the classes of {path.name!r}, which are numbers, are "
+                f"those of {str(file)!r}: {reprlib.repr(label_map)}. If these are the "
+                "wrong ones, pass `class_names`, a dict from number to name"
+            )
+            problems.add("lists of class names", path, detail)
+            return [
+                dataclasses.replace(row, label=label_map.get(row.label, row.label))
+                for row in rows
+            ]
         detail = (
             f"{path.name!r} has numbers instead of class names, {_shown(labels)}, and "
             "the classes are called by these numbers. To name them, pass "
@@ -188,6 +200,34 @@ def _named(rows, class_names, path, problems):
         )
         problems.add("classes without names", path, detail)
     return rows
+
+
+def _are_numbers(labels):
+    return bool(labels) and all(label.isdecimal() for label in labels)
+
+
+def _label_map_beside(path, labels):
+    """Returns the only label map beside a CSV file, if it names just its classes.
+
+    The classes are those of all CSV files there, because a split may lack some.
+
+    Returns:
+        Dict from the text of a number to the name, and the file; or None twice.
+    """
+    files = [] if is_remote(path) else visible_files(path.parent, ".pbtxt")
+    if len(files) != 1:
+        return None, None
+    numbers = set(labels)
+    for file in visible_files(path.parent, ".csv"):
+        with contextlib.suppress(ValueError):  # reported when the file is read
+            rows = _read_rows(file, Problems("`csv_readers`", "skip"))
+            others = {row.label for row in rows if row.box is not None} - {None}
+            numbers |= others if _are_numbers(others) else set()
+    try:
+        label_map = {str(i): name for i, name in read_label_map(files[0]).items()}
+    except (ValueError, OSError):
+        return None, None
+    return (label_map, files[0]) if label_map.keys() == numbers else (None, None)
 
 
 def _without_repeated(rows, path, problems):
