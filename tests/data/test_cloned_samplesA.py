@@ -3,6 +3,8 @@
 See `test_cloned.py`.
 """
 
+import json
+
 import pytest
 from support.cloned_files import CSV, VOC, loaded, paths, put, yolo
 
@@ -139,3 +141,26 @@ def test_a_label_map_beside_a_csv_file_names_its_numbers(tmp_path):
     put(tmp_path, "speed_label.pbtxt", text=names + text.format(3, "Moon"))
     with pytest.warns(UserWarning, match="numbers instead of class names"):
         assert load(tmp_path, "train").class_names == ("1", "2")
+
+
+def test_a_class_of_few_regions_beside_many_without_one_is_not_used(tmp_path):
+    box = {"name": "rect", "x": 1, "y": 2, "width": 12, "height": 13}
+    regions = [
+        {"shape_attributes": box | {"x": x}, "region_attributes": {}} for x in range(9)
+    ]
+    regions[3]["region_attributes"] = {"name": "not_defined"}
+    put(tmp_path, "section/a.jpg")
+    content = {"a": {"filename": "a.jpg", "regions": regions}}
+    put(tmp_path, "via_export_json.json", text=json.dumps(content))
+    text = "8 of 9 regions have no 'name', and all others have 'not_defined', so all"
+    with pytest.warns(UserWarning, match=f"{text} are read as the class 'object'"):
+        dataset = load(tmp_path)
+    assert dataset.class_names == ("object",)
+    assert len(dataset.records[0].labels) == 9
+    assert load(tmp_path, class_names=["tooth"]).class_names == ("tooth",)
+    # As many with a class as without one: it is not known what the others are.
+    for region in regions[4:8]:
+        region["region_attributes"] = {"name": "not_defined"}
+    put(tmp_path, "via_export_json.json", text=json.dumps(content))
+    with pytest.raises(ValueError, match="must have one value of 'name'"):
+        load(tmp_path)

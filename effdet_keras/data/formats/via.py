@@ -90,7 +90,8 @@ def from_via(
             the only name in `class_names`, or the only class of the other splits, or
             else "object"; a warning reports it. If at most a fifth of the regions have
             no attribute, and all others have the same class, they get that class, with
-            a warning.
+            a warning. If at most a fifth have one, and the same, all regions are read
+            as if they had none, with a warning.
         image_dir: folder of the images. None looks beside the file and in `images`.
         class_names, on_error: see `load`.
         masks: whether to keep outlines for a segmentation head, as `from_coco` does.
@@ -386,17 +387,17 @@ def _class_attribute(regions, requested, path):
     return chosen
 
 
-_FEW = 0.2  # share of regions that may lack a class if all others have the same one
+_FEW = 0.2  # share of regions that may differ from the others in having a class
 
 
 def _only_class(regions, attribute, class_names, path, problems):
     """Returns the class of all regions if they do not say it, but it is clear; or None.
 
     A few regions without any attribute get the class of the others if these all have
-    the same one.
+    the same one. If only a few have a class, and the same one, it counts for nothing.
     """
+    is_one = isinstance(class_names, list | tuple) and len(class_names) == 1
     if attribute is None:
-        is_one = isinstance(class_names, list | tuple) and len(class_names) == 1
         return class_names[0] if is_one else None
     boxes = [
         region
@@ -406,15 +407,21 @@ def _only_class(regions, attribute, class_names, path, problems):
     values = [_class_of(region, attribute) for region in boxes]
     lacking = [r for r, value in zip(boxes, values) if value is None]
     known = set(values) - {None}
-    are_few = 0 < len(lacking) <= _FEW * len(values)
-    if not are_few or len(known) != 1 or any(map(_has_attributes, lacking)):
+    if not lacking or len(known) != 1 or any(map(_has_attributes, lacking)):
         return None
     (name,) = known
     verb = "has" if len(lacking) == 1 else "have"
     detail = (
-        f"{len(lacking):,} of {count_of(len(values), 'region')} {verb} no "
-        f"{attribute!r}, so the class {name!r} of all other regions is used"
+        f"{len(lacking):,} of {count_of(len(values), 'region')} {verb} no {attribute!r}"
     )
+    if len(lacking) <= _FEW * len(values):
+        detail += f", so the class {name!r} of all other regions is used"
+    elif len(values) - len(lacking) <= _FEW * len(values):
+        detail += f", and all others have {name!r}"
+        name = class_names[0] if is_one else _NO_ATTRIBUTE
+        detail += f", so all are read as the class {name!r}"
+    else:
+        return None
     problems.add_note("unnamed class", path.name, detail)
     return name
 
