@@ -164,3 +164,27 @@ def test_a_class_of_few_regions_beside_many_without_one_is_not_used(tmp_path):
     put(tmp_path, "via_export_json.json", text=json.dumps(content))
     with pytest.raises(ValueError, match="must have one value of 'name'"):
         load(tmp_path)
+
+
+def test_images_that_are_named_after_the_ids_of_a_labelbox_export(tmp_path, capsys):
+    """A script had downloaded them; another file named them by their addresses."""
+    address, rows, tasks = "https://storage.labelbox.com/c1%2F{}_Color.png?k=1", [], []
+    for name in ("clc4voo7", "cld352s2"):
+        put(tmp_path, f"data/images/{name}.jpg")
+        box = {"top": 3, "left": 2, "height": 13, "width": 12}
+        label = {"objects": [{"value": "witloof", "bbox": box}]}
+        url = address.format(f"d05b-{name[3:]}")
+        row = {"ID": name, "DataRow ID": f"{name}x", "Labeled Data": url}
+        rows.append(row | {"Label": label})
+        value = {"x": 5, "y": 5, "width": 50, "height": 50}
+        value |= {"rectanglelabels": ["chicory"]}
+        result = {"type": "rectanglelabels", "value": value}
+        result |= {"original_width": 40, "original_height": 20}
+        tasks.append({"data": {"image": url}, "annotations": [{"result": [result]}]})
+    put(tmp_path, "data/export.json", text=json.dumps(rows))
+    put(tmp_path, "label_studio.json", text=json.dumps(tasks))
+    dataset = load(tmp_path)
+    assert dataset.class_names == ("witloof",)
+    expected = [f"data/images/{row['ID']}.jpg" for row in rows]
+    assert paths(dataset, tmp_path) == expected
+    assert "(Label Studio: split train), which cannot be read" in capsys.readouterr().out

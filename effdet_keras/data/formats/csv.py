@@ -72,6 +72,11 @@ def from_csv(
     - Make Sense's format has no header. Rows are `class,left,top,width,height,filename`
       in pixels, optionally followed by the width and the height of the image.
 
+    If several images have the name in a row, the one that a further column of paths
+    names is meant, or else the one in the folder that is called like the class of the
+    row. Classes that are numbers get the names of the only label map (.pbtxt) beside
+    the file, if it names just the numbers in the CSV files there. Notes report both.
+
     A row that repeats another one, with the same image, class and box, is read once.
     A warning counts such rows.
 

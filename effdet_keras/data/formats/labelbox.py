@@ -61,7 +61,8 @@ def from_labelbox(
     again.
 
     Labelbox does not export images: put them beside the file, or into `images`. They
-    are found by their external id, their global key, or the end of their address.
+    are found by their external id, their global key, the end of their address, or an
+    id of their rows.
 
     Args:
         path: the json or ndjson file, or a folder that contains it, or a folder with a
@@ -126,13 +127,14 @@ def _read_file(path, *, image_dir=None, class_names=None, on_error="auto", masks
     """Returns the dataset of a file."""
     problems = Problems(f"`from_labelbox` of {str(path)!r}", on_error)
     locator = ImageLocator(path, image_dir)
-    images = {}  # id of the data row -> names and labels
+    images = {}  # id of the data row -> names, ids and labels
     for row in _read_rows(path, problems):
         names, source_id, labels = _parts_of(row)
-        _, known = images.setdefault(source_id, (names, []))
+        _, ids, known = images.setdefault(source_id, (names, [], []))
+        ids += _ids_of(row)
         known += labels
     found = []
-    for source_id, (names, labels) in images.items():
+    for source_id, (names, ids, labels) in images.items():
         if not labels:
             detail = "it has no label or was skipped"
             problems.add("unlabelled image", names[0], detail)
@@ -141,7 +143,8 @@ def _read_file(path, *, image_dir=None, class_names=None, on_error="auto", masks
         if len(full) > 1:
             problems.add_note("several labels", names[0], f"{len(full)} labels")
         objects = _objects_of((full or labels)[0], names[0], problems)
-        found.append(_found(names, source_id, objects, locator, problems, masks))
+        image = _locate([*names, *ids], locator)
+        found.append(_found(names, source_id, objects, image, problems, masks))
     if not found:
         problems.finish()
         raise InvalidValueError(
@@ -183,6 +186,12 @@ def _parts_of(row):
     return names, str(source_id or names[:1]), labels
 
 
+def _ids_of(row):
+    """Returns the ids of a row: programs that download the images name them so."""
+    ids = (row.get("ID"), row.get("DataRow ID"), dict_of(row.get("data_row")).get("id"))
+    return [text for text in ids if isinstance(text, str) and text.strip()]
+
+
 def _labels_of_projects(row):
     """Returns an image's labels in all projects; some may classify whole images."""
     labels = []
@@ -207,8 +216,7 @@ def _objects_of(label, name, problems):
     return items_of(label.get("objects"), name, problems)
 
 
-def _found(names, source_id, objects, locator, problems, masks):
-    image = _locate(names, locator)
+def _found(names, source_id, objects, image, problems, masks):
     found = Objects()
     for item in objects:
         label = next((str(item[key]) for key in _NAMES if item.get(key)), "").strip()
@@ -254,5 +262,6 @@ def _hull_of(polygon):
 
 def _locate(names, locator):
     """Returns the path of an image, by the first of its names that is a file."""
-    paths = [locator.find(name) for name in names]
-    return next((path for path in paths if is_file(path)), paths[0])
+    paths = (locator.find(name) for name in names)
+    found = next(filter(is_file, paths), None)
+    return found or locator.find(names[0])
