@@ -187,4 +187,5 @@ def test_images_that_are_named_after_the_ids_of_a_labelbox_export(tmp_path, caps
     assert dataset.class_names == ("witloof",)
     expected = [f"data/images/{row['ID']}.jpg" for row in rows]
     assert paths(dataset, tmp_path) == expected
-    assert "(Label Studio: split train), which cannot be read" in capsys.readouterr().out
+    said = capsys.readouterr().out
+    assert "(Label Studio: split train), which cannot be read" in said

@@ -149,7 +149,7 @@ def _read(
     if folder is None:
         where = path, _split_of(path), names, _path_in
         folder = reading.image_folder_inside(*where)
-    if folder is None or not _has_any(path_of(folder), names):
+    if names and (folder is None or not _has_any(path_of(folder), names)):
         rows, located = _located(rows, names, path, image_dir, problems)
     if folder is None and not located:
         folder = reading.image_folder_around(*where, problems)
