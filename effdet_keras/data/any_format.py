@@ -37,6 +37,7 @@ from effdet_keras.data.split_notes import (
     tell_of_other_classes,
     tell_of_other_folders,
     tell_of_shared,
+    tell_of_trainval,
     tell_of_unlisted,
     warn_of_predictions,
     why_left_out,
@@ -216,7 +217,7 @@ def _read_splits_found(found, class_names, on_error, masks, unlabelled):
         splits.pop("trainval")
     datasets = _read(found, splits, class_names, on_error, masks, unlabelled)
     if whole:
-        print("  The split 'trainval' was not read: 'train' and 'val' divide it.")
+        tell_of_trainval(found)
     if on_error != "skip":  # else images that were left out would count as well
         datasets = tell_of_unlisted(datasets, found)
     return with_same_classes(without_whole(datasets, found))

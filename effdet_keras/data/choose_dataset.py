@@ -128,13 +128,17 @@ def choose(found: list[Source], inner: list[Source], path: Any) -> Source:
     """
     contents, unread = _read_all(found)
     has_boxes = any(content.num_boxes for content in contents)
+    without_boxes = InvalidValueError("none of its boxes could be read")
+    if has_boxes:
+        faulty = [c for c in contents if not c.num_boxes and not c.is_sound]
+        unread += [(content.source, without_boxes) for content in faulty]
+        contents = [c for c in contents if c.num_boxes or c.is_sound]
     inner_contents = [] if has_boxes else _read_inner(inner)
     others = [content for content in inner_contents if content.num_boxes]
     # Errors of an outer dataset are reported before an inner one of its images is read.
     faulty = [content for content in contents if not content.is_sound]
     if others and not any(_is_same(c, other) for c in faulty for other in others):
-        error = InvalidValueError("none of its boxes could be read")
-        unread += [(content.source, error) for content in faulty]
+        unread += [(content.source, without_boxes) for content in faulty]
         contents = others
     elif contents:
         contents += _divided_in(contents, inner) or _fuller_in(contents, inner)

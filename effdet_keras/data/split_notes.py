@@ -28,6 +28,7 @@ from effdet_keras.data.formats.dataset_files import (
 from effdet_keras.data.formats.image_paths import dataset_root
 from effdet_keras.data.formats.labelme import has_embedded_images
 from effdet_keras.data.formats.reading import NoClassError
+from effdet_keras.data.formats.voc import count_names_in_no_other
 from effdet_keras.data.formats.yolo_layout import find_layout
 from effdet_keras.data.known_formats import FORMATS, Source
 from effdet_keras.data.problems import Problem, Severity
@@ -66,29 +67,35 @@ def others_than(found: Source) -> list[str]:
     return [
         f"{str(other.path)!r} also holds a dataset ({other.described}). To read it, "
         f"pass format={other.format!r} (--format)"
-        for other in _in_other_formats(found)
-        if _can_be_read(other, without_package=True)
+        for other in _in_other_formats(found, without_package=True)
     ]
 
 
 def readable_instead(found: Source) -> Source | None:
     """Returns the only dataset in another format that can be read; None if not one."""
-    others = filter(_can_be_read, _in_other_formats(found))
-    first, second = (*others, None, None)[:2]
+    first, second = (*_in_other_formats(found), None, None)[:2]
     return first if second is None else None
 
 
-def _in_other_formats(found):
-    """Returns the datasets in other formats in or below the path the user passed."""
+def _in_other_formats(found, without_package=False):
+    """Returns the datasets in other formats that can be read: see `_can_be_read`.
+
+    They are those of the folder that the user passed, or else those below it.
+    """
     if is_remote(found.root) or not found.root.is_dir():
         return []
     formats = [name for name in FORMATS if name != found.format]
-    others = find_in(found.root, formats)[0] or find_below(found.root, formats)[0]
-    return [dataclasses.replace(other, root=found.root) for other in others[:_MAX_TOLD]]
+    for search in (find_in, find_below):
+        others = search(found.root, formats)[0][:_MAX_TOLD]
+        others = [dataclasses.replace(other, root=found.root) for other in others]
+        readable = [s for s in others if _can_be_read(s, without_package)]
+        if readable:
+            return readable
+    return []
 
 
-def _can_be_read(source, without_package=False):
-    """Returns whether all splits of a dataset can be read, images included.
+def _can_be_read(source, without_package):
+    """Returns whether all splits can be read, with all images and at most few errors.
 
     `without_package` is the answer if a package is missing that reads the dataset.
     """
@@ -99,7 +106,7 @@ def _can_be_read(source, without_package=False):
                 dataset_root(source.root),
                 warnings.catch_warnings(action="ignore"),
             ):
-                dataset = read(on_error="skip")
+                dataset = read()
         except NoClassError:  # a split without objects
             continue
         except ImportError:  # its text says what to install
@@ -216,6 +223,24 @@ def without_whole(splits: _Splits, found: Source) -> _Splits:
         print(f"  The split {name!r} was left out, because {why}")
         splits = {k: v for k, v in splits.items() if k != name}
     return splits
+
+
+def tell_of_trainval(found: Source) -> None:
+    """Prints why `trainval` was not read, and how many of its images were not."""
+    counts = None
+    if found.format == "voc":
+        counts = count_names_in_no_other(found.path, "trainval", ["train", "val"])
+    why = "because 'train' and 'val' were."
+    if counts is not None:
+        alone, count = counts
+        why = "because all its images are in 'train' and 'val'."
+        if alone:
+            verb = "is" if alone == 1 else "are"
+            why = (
+                f"although {alone:,} of its {count_of(count, 'image')} {verb} neither "
+                "in 'train' nor in 'val'. To read it, pass `split='trainval'` to `load`."
+            )
+    print(f"  The split 'trainval' was not read, {why}")
 
 
 def tell_of_unlisted(splits: _Splits, found: Source) -> None:

@@ -362,7 +362,9 @@ def test_txt_files_that_fit_no_image_are_named_where_none_fits(tmp_path):
     put(tmp_path, "labels/classes.txt", text="cup")
     put(tmp_path, "labels/first/b.txt", "labels/first/c.txt", text=ROW)
     put(tmp_path, "requirements.txt", text="keras\n")
-    with pytest.warns(UserWarning, match=r"2 txt files of boxes below.*first/b\.txt'"):
+    with pytest.warns(
+        UserWarning, match=r"2 txt files with boxes below.*first/b\.txt'"
+    ):
         load(tmp_path)
 
 

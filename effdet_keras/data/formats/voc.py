@@ -12,7 +12,7 @@ import os
 import pathlib
 import re
 import xml.etree.ElementTree
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -368,6 +368,35 @@ def voc_readers(path):
         split or reading.ONE_SPLIT: functools.partial(from_voc, path, split)
         for split in splits
     }
+
+
+def count_names_in_no_other(
+    folder: pathlib.Path, split: str, others: Sequence[str]
+) -> tuple[int, int] | None:
+    """Compares the lists of the image names of splits.
+
+    Args:
+        folder: path of a VOC folder.
+        split: name of an image set.
+        others: names of other image sets.
+
+    Returns:
+        Number of the names of `split` that no other list has, and of all its names.
+        None if there are no such lists, or if they cannot be read.
+    """
+    xml_dir = _find_xml_dir(folder)
+    if xml_dir is None:
+        return None
+    stems = set(_by_name(_xml_files(xml_dir)))
+    sets = _image_sets(folder, stems)
+    if not {split, *others} <= sets.keys():
+        return None
+    try:
+        names = set(_names_in_lists(sets[split], stems))
+        known = (_names_in_lists(sets[other], stems) for other in others)
+        return len(names.difference(*known)), len(names)
+    except (ValueError, OSError):
+        return None
 
 
 def _find_xml_dir(folder):

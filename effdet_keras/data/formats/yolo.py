@@ -25,6 +25,7 @@ from effdet_keras.data.formats.image_paths import current_root, root_around
 from effdet_keras.data.formats.label_map import ClassNames, requested_classes
 from effdet_keras.data.formats.yolo_files import (
     check_labels,
+    MAX_READ,
     find_labels,
     has_labels,
     images_of,
@@ -340,8 +341,8 @@ def _labelled(images, layout, unlabelled, problems):
         )
         if others := texts_of_boxes(folder):
             detail += (
-                f". {count_of(len(others), 'txt file')} of boxes below {str(folder)!r} "
-                f"have other names, such as {str(others[0])!r}"
+                f". {count_of(len(others), 'txt file')}{_with_boxes(others)} below "
+                f"{str(folder)!r} have other names, such as {str(others[0])!r}"
             )
         problems.add("no annotation", labels.images[0].parent, detail)
     elif lacking and unlabelled is None:
@@ -357,7 +358,7 @@ def _labelled(images, layout, unlabelled, problems):
         stray = count_of(
             len(labels.stray),
             "txt file with boxes belongs to no image and is",
-            "txt files with boxes belong to no image and are",
+            f"txt files{_with_boxes(labels.stray)} belong to no image and are",
         )
         detail = (
             f"{stray} left out, such as {str(labels.stray[0])!r}: the image must have "
@@ -379,6 +380,11 @@ def _labelled(images, layout, unlabelled, problems):
         images, files = zip(*kept)
         return list(images), list(files)
     return labels.images, labels.files
+
+
+def _with_boxes(files):
+    """Returns words that say that txt files have boxes, unless they are not read."""
+    return " with boxes" if len(files) <= MAX_READ else ""
 
 
 _UNLABELLED = (

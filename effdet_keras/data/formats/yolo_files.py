@@ -41,6 +41,7 @@ from effdet_keras.data.shared_images import is_copy
 from effdet_keras.errors import InvalidValueError
 from effdet_keras.images import IMAGE_SUFFIXES
 
+MAX_READ = 10_000  # the most txt files without an image that are read
 # Suffixes of files that often lie among images: no warning tells that they are not
 # read.
 _COMPANIONS = frozenset(
@@ -335,8 +336,8 @@ def texts_of_boxes(folder: Any) -> list[Any]:
 def _boxes_alone(files):
     """Returns those of txt files without an image that hold boxes.
 
-    If there are more than 1000, all of them are returned.
+    If there are more than `MAX_READ`, all of them are returned.
     """
-    if len(files) > 1000:
+    if len(files) > MAX_READ:
         return files
     return [file for file in files if is_label_file(file)]
