@@ -44,7 +44,12 @@ from effdet_keras.data.split_notes import (
     with_same_classes,
     without_whole,
 )
-from effdet_keras.errors import InvalidValueError, check_choice, require
+from effdet_keras.errors import (
+    InvalidValueError,
+    MissingPackageError,
+    check_choice,
+    require,
+)
 
 _LONGEST = 400  # the most characters of a reason in a line
 
@@ -446,11 +451,11 @@ def _read(found, splits, class_names, on_error, masks, unlabelled=None):
         readers = {split: found.readers[split] for split in splits}
         try:
             datasets = _read_splits_of(found, readers, options)
-        except NoClassError as error:
+        except (NoClassError, MissingPackageError) as error:
             other = "" if is_remote(found.root) else describe_other_files(found.root)
             if not other:
                 raise
-            raise NoClassError(f"{error}. {other}") from error
+            raise type(error)(f"{error}. {other}") from error
         except FileNotFoundError as error:
             lines = others_than(found)
             # The text of `MissingImageError` names archives already.

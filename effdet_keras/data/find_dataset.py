@@ -109,6 +109,7 @@ def find(
             folders = split_folders(path)
             read = {(s.format, p) for s in found for p in folders.values()}
             below = [s for s in below if (s.format, s.path) not in read]
+            below = [s for s in below if not _is_annotation_folder_of(s, found)]
             if below:
                 found = [_named_by_folder(source, folders) for source in found]
             found += below
@@ -203,7 +204,6 @@ def _find_inside(found, formats):
     files in `data` are found: often they have the same boxes, and a line says how they
     differ. So do the csv or xml files from which a script makes TFRecord files.
     """
-    known = {(source.format, *source.readers) for source in found}
     places = dict.fromkeys(source.path for source in found if source.path.is_dir())
     if any(
         is_divided(s) and not _lacks_names_or_images(s) and not _has_empty_records(s)
@@ -217,17 +217,19 @@ def _find_inside(found, formats):
         wanted = [name for name in formats if name == "csv"]
         return [s for folder in tables for s in _find_own(folder, wanted)[0]]
     inner = [s for p in places for s in find_below(p, formats, everywhere=False)[0]]
-    # The annotation folder of a dataset, by itself, is the same dataset.
-    inner = [
-        s
-        for s in inner
-        if s.path.name.lower() not in ANNOTATION_FOLDERS
-        or (s.format, *s.readers) not in known
-    ]
+    inner = [s for s in inner if not _is_annotation_folder_of(s, found)]
     inner = [
         s for s in inner if not _is_of_own_tests(s.path.name, split_folders(s.path))
     ]
     return [*itertools.chain(*map(_find_in_splits, [*found, *inner])), *inner]
+
+
+def _is_annotation_folder_of(source, found):
+    """Returns whether a source is a found one again, by its annotation folder alone."""
+    is_inner = source.path.name.lower() in ANNOTATION_FOLDERS
+    return is_inner and any(
+        (s.format, *s.readers) == (source.format, *source.readers) for s in found
+    )
 
 
 def _find_in_annotations(source, formats, known):

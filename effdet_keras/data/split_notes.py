@@ -238,7 +238,8 @@ def tell_of_trainval(found: Source) -> None:
             verb = "is" if alone == 1 else "are"
             why = (
                 f"although {alone:,} of its {count_of(count, 'image')} {verb} neither "
-                "in 'train' nor in 'val'. To read it, pass `split='trainval'` to `load`."
+                "in 'train' nor in 'val'. To read it, pass `split='trainval'` to "
+                "`load`."
             )
     print(f"  The split 'trainval' was not read, {why}")
 

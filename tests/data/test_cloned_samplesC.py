@@ -1,9 +1,12 @@
 """Repositories of a further sample: which dataset is read, and what is told of it."""
 
+import sys
+
 import pytest
 from support.cloned_files import CSV, ROW, VOC, coco, loaded, put, voc, yolo
 
 from effdet_keras.data import load, load_splits
+from effdet_keras.data.problems import MissingImageError, NoImageError
 
 
 def test_only_a_dataset_that_can_be_read_is_offered(tmp_path, capsys):
@@ -43,4 +46,50 @@ def test_empty_txt_files_are_not_counted_as_files_with_boxes(tmp_path):
     put(tmp_path, *(f"labels/x{i}.txt" for i in range(600)), text=ROW)
     put(tmp_path, *(f"labels/y{i}.txt" for i in range(600)))
     with pytest.warns(UserWarning, match="600 txt files with boxes belong to no image"):
+        load(tmp_path)
+
+
+def test_rows_of_an_image_a_class_and_one_box_are_not_those_of_opencv(tmp_path):
+    """Their images were missing, and the error named bad boxes of another format."""
+    put(tmp_path, "logo.jpg")
+    rows = (
+        f"images\\{i}.jpg {label} 5 4 30 18\n" for i in (1, 2) for label in (0, 1, 2)
+    )
+    put(tmp_path, "annotations.txt", text="".join(rows))
+    with pytest.raises(ValueError, match="has rows of an image and four or more"):
+        load(tmp_path)
+
+
+def test_a_missing_package_does_not_hide_pointers_of_git_lfs(tmp_path, monkeypatch):
+    """All files of a KITTI dataset were pointers, and only the package was named."""
+    monkeypatch.setitem(sys.modules, "datumaro", None)
+    text = "version https://git-lfs.github.com/spec/v1\noid sha256:4d7a\nsize 12345\n"
+    put(tmp_path, "training/label_2/000000.txt", text=text)
+    (tmp_path / "training/image_2").mkdir()
+    (tmp_path / "training/image_2/000000.png").write_text(text)
+    with pytest.raises(ImportError, match=r"datumaro.*is a pointer of Git LFS"):
+        load(tmp_path)
+
+
+def test_the_only_json_file_of_a_dataset_is_no_second_dataset(tmp_path, capsys):
+    put(tmp_path, "annotations/instances_val2017.json", text=coco("a.jpg"))
+    put(tmp_path, "val2017/a.jpg")
+    put(tmp_path, "train2017/b.jpg", color="red")
+    assert list(load_splits(tmp_path)) == ["val2017"]
+    assert "also has annotations" not in capsys.readouterr().out
+
+
+def test_a_folder_without_the_first_images_of_a_json_file_is_found(tmp_path):
+    """The error said that there is no folder, and to put the images into `images`."""
+    names = [f"{i:04}.jpg" for i in range(25)]
+    put(tmp_path, "data.json", text=coco(*names))
+    put(tmp_path, *(f"images/{name}" for name in names[20:]))
+    with pytest.raises(MissingImageError, match="found 20 missing images") as caught:
+        load(tmp_path)
+    assert not isinstance(caught.value, NoImageError)
+    assert len(load(tmp_path, on_error="skip")) == 5
+    # One image of 25 may have such a name by chance.
+    for name in names[21:]:
+        (tmp_path / "images" / name).unlink()
+    with pytest.raises(NoImageError, match="found no folder with the images"):
         load(tmp_path)

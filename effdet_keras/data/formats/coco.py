@@ -60,6 +60,10 @@ from effdet_keras.images import (
     read_image_size,
 )
 
+# A folder is that of a json file if it has at least this share of its images, although
+# the first ones are missing.
+_LEAST_PRESENT = 0.05
+
 
 def from_coco(
     annotations: str | os.PathLike[str] | dict,
@@ -179,44 +183,73 @@ def _make_dataset(
 
 
 def _find_image_dir(annotations, images, problems):
-    """Finds the folder near a json file that contains one of its first images."""
+    """Finds the folder near a json file that contains one of its first images.
+
+    If all of the first ones are missing, the folder is found by the others.
+    """
     if isinstance(annotations, dict):
         raise InvalidValueError("`image_dir` is needed where `annotations` is a dict")
     path = path_of(annotations)
     names = [image["file_name"] for image in images.values()]
-    split = split_of_json(path)
-    folder = reading.image_folder_inside(path, split, names, _path_in)
-    if folder is None:
-        folder = _folder_beside(path, split, images)
-    else:
-        folder = _folder_among_alike(folder, path, images)
-    if folder is None:
-        folder = reading.image_folder_around(path, split, names, _path_in, problems)
+    folder = _folder_with_first(path, images, problems)
     is_lost = folder is None and names and not any(find_moved(_first(names), path)[0])
     if is_lost and not any(images_of_other_exports(names[:10], path)):
-        text = (
-            f"`from_coco` found no folder with the images of {os.fspath(path)!r}, such "
-            f"as {names[0]!r}"
-        )
-        others = visible_files(path.parent, *IMAGE_SUFFIXES)
-        if others:
-            count = count_of(len(others), "other image")
-            text += f". Its folder has {count}, such as {others[0].name!r}: it may be "
-            text += "the file of another split"
-        text += (
-            ". Put them into its folder, or into `images` beside it; or pass "
-            "`image_dir` to `from_coco`"
-        )
-        (same,) = images_called(names[:1], path)
-        if len(same) > 1:
-            places = ", ".join(repr(str(place)) for place in same[:3])
-            text += f". {len(same)} images have that name: {places}"
-            if is_lfs_pointer(same[0]):
-                text += f". The first {LFS_CURE}"
-        archives = describe_archives(current_root(path))
-        text += f". {archives}" if archives else ""
-        raise NoImageError(text, may_be_others=bool(others or len(same) > 1))
+        present = _images_below(path, images)
+        folder = _folder_with_first(path, present, problems) if present else None
+        if not present:
+            _raise_no_folder(path, names)
     return folder or path.parent
+
+
+def _folder_with_first(path, images, problems):
+    """Returns the folder near a json file that has one of the first images, or None."""
+    names = [image["file_name"] for image in images.values()]
+    split = split_of_json(path)
+    folder = reading.image_folder_inside(path, split, names, _path_in)
+    if folder is not None:
+        return _folder_among_alike(folder, path, images)
+    folder = _folder_beside(path, split, images)
+    if folder is not None:
+        return folder
+    return reading.image_folder_around(path, split, names, _path_in, problems)
+
+
+def _images_below(path, images):
+    """Returns the images that are anywhere in the dataset, if they are not very few.
+
+    A few of other images may have the same names by chance.
+    """
+    names = [(image["file_name"],) for image in images.values()]
+    moved, _ = find_moved(names, path)
+    present = {
+        key: image for (key, image), place in zip(images.items(), moved) if place
+    }
+    return present if len(present) >= _LEAST_PRESENT * len(images) else {}
+
+
+def _raise_no_folder(path, names):
+    text = (
+        f"`from_coco` found no folder with the images of {os.fspath(path)!r}, such "
+        f"as {names[0]!r}"
+    )
+    others = visible_files(path.parent, *IMAGE_SUFFIXES)
+    if others:
+        count = count_of(len(others), "other image")
+        text += f". Its folder has {count}, such as {others[0].name!r}: it may be "
+        text += "the file of another split"
+    text += (
+        ". Put them into its folder, or into `images` beside it; or pass "
+        "`image_dir` to `from_coco`"
+    )
+    (same,) = images_called(names[:1], path)
+    if len(same) > 1:
+        places = ", ".join(repr(str(place)) for place in same[:3])
+        text += f". {len(same)} images have that name: {places}"
+        if is_lfs_pointer(same[0]):
+            text += f". The first {LFS_CURE}"
+    archives = describe_archives(current_root(path))
+    text += f". {archives}" if archives else ""
+    raise NoImageError(text, may_be_others=bool(others or len(same) > 1))
 
 
 def _folder_among_alike(folder, path, images):

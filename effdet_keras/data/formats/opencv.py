@@ -106,8 +106,26 @@ def _is_known(file):
 
 
 def is_opencv(head: bytes) -> bool:
-    """Returns whether a file that begins so is one of opencv_annotation."""
-    return bool(_FIRST.match(head.decode(errors="replace")))
+    """Returns whether a file that begins so is one of opencv_annotation.
+
+    Other files have rows of an image, a class number and one box. There, only the
+    number 1 is the count of the boxes, so half of the lines must have the right count.
+    """
+    text = head.decode(errors="replace")
+    if not _FIRST.match(text):
+        return False
+    whole = text[: text.rfind("\n")] if "\n" in text else text
+    matches = [_LINE.fullmatch(s.strip()) for s in whole.splitlines() if s.strip()]
+    fitting = [m for m in matches if m and _boxes_in(m["numbers"]) is not None]
+    return 2 * len(fitting) >= len(matches)
+
+
+def _boxes_in(text):
+    """Returns the numbers of the boxes in a line, or None if their count differs."""
+    values = numbers_of(text.split())
+    if values is None or len(values) != 1 + 4 * values[0]:
+        return None
+    return values[1:]
 
 
 def _read_file(path, *, image_dir=None, class_names=None, on_error="auto"):
@@ -145,15 +163,15 @@ def _negatives_beside(path):
 def _found(line, number, label, locator, problems):
     match = _LINE.fullmatch(line)
     name = line if match is None else match["name"]
-    values = None if match is None else numbers_of(match["numbers"].split())
-    if values is None or len(values) != 1 + 4 * values[0]:
+    values = None if match is None else _boxes_in(match["numbers"])
+    if values is None:
         detail = (
             f"line {number}: an image, the number of its boxes, and left, top, width "
             f"and height of each are expected. Received: {reprlib.repr(line)}"
         )
         problems.add("bad box", name, detail)
-        values = [0]
+        values = []
     objects = Objects()
-    for first in range(1, len(values), 4):
+    for first in range(0, len(values), 4):
         objects.add(values[first : first + 4], label)
     return objects.found(name, locator.find(name))

@@ -24,8 +24,8 @@ from effdet_keras.data.formats.dataset_files import (
 from effdet_keras.data.formats.image_paths import current_root, root_around
 from effdet_keras.data.formats.label_map import ClassNames, requested_classes
 from effdet_keras.data.formats.yolo_files import (
-    check_labels,
     MAX_READ,
+    check_labels,
     find_labels,
     has_labels,
     images_of,
