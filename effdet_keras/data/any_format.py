@@ -29,7 +29,7 @@ from effdet_keras.data.known_formats import (
     collector_off,
     read_splits,
 )
-from effdet_keras.data.problems import MissingImageError, NoImageError
+from effdet_keras.data.problems import MissingImageError, NoImageError, telling_once
 from effdet_keras.data.split_notes import (
     others_than,
     readable_instead,
@@ -447,10 +447,10 @@ def _read(found, splits, class_names, on_error, masks, unlabelled=None):
         )
         require(kind.has_unlabelled, rule, format=found.format, unlabelled=unlabelled)
         options["unlabelled"] = unlabelled
-    with dataset_root(found.root), collector_off():
+    with dataset_root(found.root), collector_off(), telling_once():
         readers = {split: found.readers[split] for split in splits}
         try:
-            datasets = _read_splits_of(found, readers, options)
+            datasets, empty = _read_splits_of(found, readers, options)
         except (NoClassError, MissingPackageError) as error:
             other = "" if is_remote(found.root) else describe_other_files(found.root)
             if not other:
@@ -468,12 +468,11 @@ def _read(found, splits, class_names, on_error, masks, unlabelled=None):
                 may_be_others = error.may_be_others
                 raise NoImageError(text, may_be_others=may_be_others) from error
             raise FileNotFoundError(text) from error
-        for split in readers:
-            if split not in datasets:
-                print(
-                    f"  The split {split!r} was left out, because it has no images, "
-                    "or none of them was found."
-                )
+        for split in empty:
+            print(
+                f"  The split {split!r} was left out, because it has no images, or "
+                "none of them was found."
+            )
         if len(readers) == len(found.readers):
             tell_of_other_folders(found, datasets)
     return datasets

@@ -169,7 +169,9 @@ def choose(found: list[Source], inner: list[Source], path: Any) -> Source:
         contents.sort(key=lambda content: found.index(content.source))
         raise InvalidValueError(_describe_several(contents, unread, path))
     first, others = contents[0], contents[1:]
-    notes = "".join(_note_of_other(first, other) for other in others[:SHOWN])
+    # A dataset may be there twice, as a whole and with its folders of splits.
+    lines = dict.fromkeys(_note_of_other(first, other) for other in others[:SHOWN])
+    notes = "".join(lines)
     if len(others) > SHOWN:
         more = count_of(len(others) - SHOWN, "more dataset")
         notes += f"\n  Not read: {more} of the same images"
@@ -751,7 +753,8 @@ def _reason_of(error):
 
 def _describe_several(contents, unread, path):
     contents = list({content.place: content for content in contents}.values())
-    lines = [_describe(content, contents, path) for content in contents]
+    groups = _groups_of_same(contents)
+    lines = [_describe(group, contents, path) for group in groups]
     lines += [
         f"{str(s.path)!r} is {s.described}; it cannot be read: {_reason_of(error)}"
         for s, error in unread
@@ -761,20 +764,50 @@ def _describe_several(contents, unread, path):
     if len({c.source.path for c in contents}) == 1:
         names = [c.source.format for c in contents]
         return (
-            f"{str(path)!r} holds annotations of different images in {len(contents)} "
+            f"{str(path)!r} holds annotations of different images in {len(groups)} "
             f"formats: choose one of {names} with `format` (--format of a command)."
             f"{shown}{more}"
         )
     return (
-        f"{str(path)!r} holds {len(contents)} datasets of different images: pass the "
+        f"{str(path)!r} holds {len(groups)} datasets of different images: pass the "
         f"folder of one of them.{shown}{more}"
     )
 
 
-def _describe(content, contents, path):
-    """Returns the line of one dataset in an error that lists several."""
+def _groups_of_same(contents):
+    """Returns lists of the datasets that have the same images, boxes and classes."""
+    groups = []
+    for content in contents:
+        for group in groups:
+            is_equal = content.boxes_of == group[0].boxes_of
+            is_equal &= content.boxes_by_class == group[0].boxes_by_class
+            if is_equal and _is_same(content, group[0]):
+                group.append(content)
+                break
+        else:
+            groups.append([content])
+    return groups
+
+
+def _describe(group, contents, path):
+    """Returns the line of one dataset in an error that lists several.
+
+    The line begins with the annotations of `group` that can be read by their folder,
+    and with those beside their images if there are several.
+    """
+    places = collections.Counter(c.source.path for c in contents)
+    places.subtract(c.source.path for c in group)  # now only those of other datasets
+    content, *others = sorted(
+        group, key=lambda c: (places[c.source.path] > 0, not _has_own_images(c))
+    )
     source = content.source
     line = f"{str(source.path)!r} is {source.described}; {content.counted}"
+    if others:
+        also = (
+            f"{FORMATS[c.source.format].title} in {str(c.source.path)!r}"
+            for c in others
+        )
+        line += f"; the same as {', '.join(also)}"
     owner = _owner_of(content, contents)
     line += "" if owner is None else f", which lie in {str(owner.source.path)!r}"
     line += "" if content.is_sound else ", not counting what cannot be read"
@@ -782,4 +815,6 @@ def _describe(content, contents, path):
         if sum(c.source.format == source.format for c in contents) > 1:
             return f"{line} (to read it, pass {_file_of(source)})"
         line += f" (to read it, pass format={source.format!r}, --format)"
+    elif places[source.path]:
+        line += f" (pass that folder and format={source.format!r}, --format)"
     return line

@@ -407,7 +407,7 @@ def _read_joined(readers, **options):
         ValueError: If two subfolders have the same images: they are versions of one
             dataset then.
     """
-    parts = read_splits(readers, **options)
+    parts, _ = read_splits(readers, **options)
     for (one, first), (other, second) in itertools.combinations(parts.items(), 2):
         if are_versions(first.records, second.records):
             raise InvalidValueError(

@@ -157,7 +157,7 @@ def _is_of_format(file, format):
 
 def read_splits(
     readers: Mapping[Any, Callable], **options: Any
-) -> dict[Any, DetectionDataset]:
+) -> tuple[dict[Any, DetectionDataset], list[Any]]:
     """Reads splits and leaves out the empty ones, unless all of them are empty.
 
     A split without objects gets the classes of the other splits. A split to validate
@@ -170,7 +170,8 @@ def read_splits(
         **options: keyword arguments for these functions.
 
     Returns:
-        Dict from split name to `DetectionDataset`.
+        Dict from split name to `DetectionDataset`, and a list of the splits that were
+        left out without a warning, because they are empty.
 
     Raises:
         NoImageError: If all images are missing of a split that is not left out.
@@ -201,8 +202,9 @@ def read_splits(
         names = dict.fromkeys(n for d in datasets.values() for n in d.class_names)
         datasets[split] = readers[split](**(options | {"class_names": list(names)}))
     there = [split for split in readers if split in datasets]
-    full = [split for split in there if len(datasets[split])]
-    return {split: datasets[split] for split in full or there}
+    full = [split for split in there if len(datasets[split])] or there
+    empty = [split for split in there if split not in full]
+    return {split: datasets[split] for split in full}, empty
 
 
 @contextlib.contextmanager

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import collections
+import contextlib
+import contextvars
 import dataclasses
 import enum
 import math
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
 
 from effdet_keras.errors import InvalidValueError, check_choice, printable
@@ -151,6 +153,19 @@ ON_ERROR = ("auto", "raise", "skip")  # what is done about errors in a dataset
 # are a sign that the whole is read wrongly.
 MAX_PERCENT = 5
 MAX_PERCENT_WITHOUT_NAME = 1  # boxes without a class name: more may be a whole class
+# Kinds of problems with files that all splits share.
+_OF_ALL_SPLITS = frozenset(
+    {
+        "moved folders",
+        "classes without names",
+        "lists of class names",
+        "missing split",
+        "other yaml file",
+        "other csv file",
+        "other label map",
+        "number of classes",
+    }
+)
 _IMAGE_ERRORS = ("missing image", "unreadable annotation", "corrupt image")
 _BOX_ERRORS = ("bad box", "unknown class")
 
@@ -304,7 +319,9 @@ class Problems:
             text = f"{self.reader}: {note} ({KINDS[note.kind].consequence})"
             warnings.warn(text, stacklevel=3)
         for problem in alone:
-            warnings.warn(f"{self.reader}: {problem.detail}", stacklevel=3)
+            text = f"{self.reader}: {problem.detail}"
+            if problem.kind not in _OF_ALL_SPLITS or _is_new(text):
+                warnings.warn(text, stacklevel=3)
         return tuple(self._found)
 
     def _are_few(self, num_images, num_boxes):
@@ -358,6 +375,30 @@ class Problems:
                 raise MissingImageError(text, may_be_others=may_be_others)
             raise InvalidValueError(text)
         return tuple(self._found)
+
+
+_told: contextvars.ContextVar[set | None] = contextvars.ContextVar("told", default=None)
+
+
+@contextlib.contextmanager
+def telling_once() -> Iterator[None]:
+    """Within a `with` block, the readers of all splits warn once of what they share."""
+    token = _told.set(set()) if _told.get() is None else None
+    try:
+        yield
+    finally:
+        if token is not None:
+            _told.reset(token)
+
+
+def _is_new(text):
+    """Returns whether a text was not told within `telling_once`, and notes it."""
+    told = _told.get()
+    if told is None:
+        return True
+    is_new = text not in told
+    told.add(text)
+    return is_new
 
 
 def describe_problems(

@@ -309,8 +309,7 @@ def test_a_split_whose_json_is_that_of_another_may_be_left_out(tmp_path, capsys)
     names, said = loaded(tmp_path, on_error="skip")
     assert names == {"train": ["a.jpg", "b.jpg"]}
     assert "The split 'test' was left out: `from_coco` found no folder" in said
-    said = capsys.readouterr().out
-    assert "The split 'test' was left out, because it has no images" in said
+    assert "was left out" not in capsys.readouterr().out  # the warning says it
     assert "pass that folder" not in said
     shutil.rmtree(tmp_path / "train")
     with pytest.raises(FileNotFoundError, match="found no folder"):

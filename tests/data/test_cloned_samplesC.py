@@ -93,3 +93,55 @@ def test_a_folder_without_the_first_images_of_a_json_file_is_found(tmp_path):
         (tmp_path / "images" / name).unlink()
     with pytest.raises(NoImageError, match="found no folder with the images"):
         load(tmp_path)
+
+
+def test_a_warning_about_files_of_all_splits_is_given_once(tmp_path):
+    text = "train: /home/me/train/images\nval: /home/me/valid/images\nnames: [cat]\n"
+    put(tmp_path, "data.yaml", text=text)
+    for name in ("train", "valid"):
+        yolo(tmp_path / name, names=[name], classes="")
+    names, said = loaded(tmp_path)
+    assert names == {"train": ["train.jpg"], "val": ["valid.jpg"]}
+    assert said.count("2 of the places that 'data.yaml' names are paths of") == 1
+    (tmp_path / "data.yaml").unlink()
+    assert loaded(tmp_path)[1].count("no file with the names of the classes") == 1
+    assert loaded(tmp_path)[1].count("no file with the names of the classes") == 1
+    # Each dataset has the problem, whichever was read first.
+    for dataset in load_splits(tmp_path).values():
+        assert "classes without names" in {p.kind for p in dataset.problems}
+
+
+def test_a_split_without_its_images_is_named_once(tmp_path, capsys):
+    put(tmp_path, "annotations/instances_train2017.json", text=coco("a.jpg"))
+    put(tmp_path, "annotations/instances_val2017.json", text=coco("b.jpg"))
+    put(tmp_path, "train2017/x.jpg", "val2017/b.jpg")
+    names, said = loaded(tmp_path, on_error="skip")
+    assert names == {"val2017": ["b.jpg"]}
+    said += capsys.readouterr().out
+    assert said.count("The split 'train2017' was left out") == 1
+
+
+def test_one_dataset_in_two_formats_is_listed_once(tmp_path):
+    """The error counted csv and xml files of the same images as two datasets."""
+    for split, name in (("train", "a"), ("test", "b")):
+        row = f"{name}.jpg,40,20,cat,2,3,14,16\n"
+        put(tmp_path, f"data/{split}_labels.csv", text=CSV + row)
+        put(tmp_path, f"images/{split}/{name}.jpg")
+        text = VOC.format(f"{name}.jpg")
+        put(tmp_path, f"images/{split}/{name}.xml", text=text)
+        put(tmp_path, f"other/{split}/{name}{name}.jpg", color="red")
+    put(tmp_path, "other/train.json", text=coco("aa.jpg"))
+    put(tmp_path, "other/test.json", text=coco("bb.jpg"))
+    with pytest.raises(ValueError, match="holds 2 datasets of different") as caught:
+        load_splits(tmp_path)
+    assert "the same as CSV in" in str(caught.value)
+    # A folder with another dataset as well is not what to pass, or only with a format.
+    for file in (tmp_path / "other").glob("*.json"):
+        file.rename(tmp_path / "data" / file.name)
+    with pytest.raises(ValueError, match="holds 2 datasets of different") as caught:
+        load_splits(tmp_path)
+    text = "images' is Pascal VOC: splits test, train; 2 boxes in 2 images; the same as"
+    assert f"{text} CSV in" in str(caught.value)
+    assert "(pass that folder and format='coco', --format)" in str(caught.value)
+    assert len(load_splits(tmp_path / "images")) == 2
+    assert len(load_splits(tmp_path / "data", format="csv")) == 2
