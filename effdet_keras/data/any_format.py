@@ -33,6 +33,7 @@ from effdet_keras.data.problems import MissingImageError, NoImageError, telling_
 from effdet_keras.data.split_notes import (
     others_than,
     readable_instead,
+    tell_of_empty,
     tell_of_one_folder,
     tell_of_other_classes,
     tell_of_other_folders,
@@ -225,7 +226,9 @@ def _read_splits_found(found, class_names, on_error, masks, unlabelled):
         tell_of_trainval(found)
     if on_error != "skip":  # else images that were left out would count as well
         datasets = tell_of_unlisted(datasets, found)
-    return with_same_classes(without_whole(datasets, found))
+    datasets = without_whole(datasets, found)
+    tell_of_empty(datasets)
+    return with_same_classes(datasets)
 
 
 def _read_what_has_images(read, found, format, reader_options):

@@ -77,8 +77,6 @@ KINDS = {
     "oriented box": Kind(Severity.NOTE, "read as the upright box around it"),
     "moved images": Kind(Severity.NOTE, "read from where they are", True),
     "images of another export": Kind(Severity.WARNING, "read instead", True),
-
-
     "misplaced images": Kind(
         Severity.WARNING, "read from the folder of another split", True
     ),

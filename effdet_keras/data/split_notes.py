@@ -244,6 +244,20 @@ def tell_of_trainval(found: Source) -> None:
     print(f"  The split 'trainval' was not read, {why}")
 
 
+def tell_of_empty(splits: _Splits) -> None:
+    """Prints which splits have images, but no box; nothing if no split has a box."""
+    counts = {s: sum(len(r.labels) for r in d.records) for s, d in splits.items()}
+    for name in [name for name, count in counts.items() if not count]:
+        if any(counts.values()) and len(splits[name]):
+            one = len(splits[name]) == 1
+            images, are = ("image", "is") if one else ("images", "are")
+            print(
+                f"  The split {name!r} has no box: its {len(splits[name]):,} {images} "
+                f"{are} read as images without objects. If nobody annotated them, do "
+                "not train or evaluate on them."
+            )
+
+
 def tell_of_unlisted(splits: _Splits, found: Source) -> None:
     """Warns of images without an annotation beside those that were read.
 
@@ -276,6 +290,14 @@ def tell_of_unlisted(splits: _Splits, found: Source) -> None:
         wrong = [p.file for p in problems if p.severity is Severity.ERROR]
         wrong = {pathlib.PurePath(file).stem for file in wrong}
         left = [name for name in left if pathlib.Path(name).stem not in wrong]
+    if left:  # an image inside an annotation file was read instead of these
+        inside = {
+            pathlib.PurePath(record.name).stem
+            for dataset in splits.values()
+            for record in dataset.records
+            if not isinstance(record.image, str)
+        }
+        left = [name for name in left if pathlib.Path(name).stem not in inside]
     if left and found.format == "voc":  # its lists may leave out images with xml files
         kinds = {problem.kind for problem in problems}
         annotated = _stems_of_xml_files(found.root)

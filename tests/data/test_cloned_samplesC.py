@@ -1,8 +1,12 @@
 """Repositories of a further sample: which dataset is read, and what is told of it."""
 
+import base64
+import io
+import json
 import sys
 
 import pytest
+from PIL import Image
 from support.cloned_files import CSV, ROW, VOC, coco, loaded, put, voc, yolo
 
 from effdet_keras.data import load, load_splits
@@ -145,3 +149,52 @@ def test_one_dataset_in_two_formats_is_listed_once(tmp_path):
     assert "(pass that folder and format='coco', --format)" in str(caught.value)
     assert len(load_splits(tmp_path / "images")) == 2
     assert len(load_splits(tmp_path / "data", format="csv")) == 2
+
+
+def test_images_of_a_split_lie_beside_its_folder_of_json_files(tmp_path):
+    """`labels_test` has json files and `images_test` their images; copies were read."""
+
+    def write(split, name, size=(40, 20)):
+        put(tmp_path, f"{split}/images_{split}/{name}.jpg")
+        shape = {"label": "cat", "shape_type": "rectangle", "points": [[2, 3], [14, 9]]}
+        inner = io.BytesIO()
+        Image.new("RGB", size).save(inner, "JPEG")
+        content = {
+            "imagePath": f"../{name}.jpg",
+            "shapes": [shape],
+            "imageData": base64.b64encode(inner.getvalue()).decode(),
+            "imageWidth": size[0],
+            "imageHeight": size[1],
+        }
+        text = json.dumps(content)
+        put(tmp_path, f"{split}/labels_{split}/{name}.json", text=text)
+
+    write("train", "a")
+    write("test", "b")
+    splits = load_splits(tmp_path)
+    images = [record.image for d in splits.values() for record in d.records]
+    assert all(isinstance(image, str) for image in images)
+    # An image that is read from inside its json file has an annotation.
+    write("test", "c", size=(80, 40))
+    put(tmp_path, "test/images_test/d.jpg")
+    names, said = loaded(tmp_path)
+    assert names["test"] == ["b.jpg", "c.jpg"]
+    assert "1 of 3 images was not read" in said and "d.jpg" in said
+
+
+def test_a_split_without_any_box_is_told(tmp_path, capsys):
+    """Images that nobody annotated were read as images without objects, in silence."""
+    put(tmp_path, "train2017/a.jpg", "unlabeled2017/b.jpg", "unlabeled2017/c.jpg")
+    put(tmp_path, "annotations/instances_train2017.json", text=coco("a.jpg"))
+    content = json.loads(coco("b.jpg", "c.jpg")) | {"annotations": []}
+    name = "annotations/instances_unlabeled2017.json"
+    put(tmp_path, name, text=json.dumps(content))
+    splits = load_splits(tmp_path)
+    assert {split: len(d) for split, d in splits.items()} == {
+        "train2017": 1,
+        "unlabeled2017": 2,
+    }
+    text = (
+        "The split 'unlabeled2017' has no box: its 2 images are read as images without"
+    )
+    assert text in capsys.readouterr().out

@@ -23,10 +23,13 @@ from effdet_keras._internal.remote_path import is_file, path_of
 from effdet_keras._internal.whole_files import is_remote, path_in_address
 from effdet_keras.data.formats.dataset_files import (
     NO_DATA_FOLDERS,
+    has_word,
     split_in_name,
     split_roles,
     split_word_in,
+    visible_folders,
     walk,
+    words_in_name,
 )
 from effdet_keras.data.shared_images import is_copy
 from effdet_keras.images import IMAGE_SUFFIXES
@@ -323,7 +326,20 @@ def _common_ending(wanted, path, case=False):
     return count
 
 
+_OF_ANNOTATIONS = "|".join(sorted(ANNOTATION_FOLDERS))  # words, see `has_word`
 _IMAGE_FOLDERS = ("images", "Images", "imgs", "img", "JPEGImages", "data")
+
+
+def _image_folders_beside(folder):
+    """Returns `images_test` for `labels_test`, the folder of annotation files."""
+    words = words_in_name(folder.name)
+    if is_remote(folder) or not words or not has_word(folder.name, _OF_ANNOTATIONS):
+        return []
+    return [
+        place
+        for place in visible_folders(folder.parent)
+        if words_in_name(place.name) == words and has_word(place.name, "images?|imgs?")
+    ]
 
 
 class ImageLocator:
@@ -361,6 +377,7 @@ class ImageLocator:
         # above an address may be no folder.
         bases = [folder] if is_remote(folder) else [folder, folder.parent]
         places = [base / name for base in bases for name in names]
+        places += _image_folders_beside(folder)
         self._folders = list(dict.fromkeys([folder, self._root, *places]))
         if not is_remote(folder):
             self._folders = [place for place in self._folders if place.is_dir()]
