@@ -130,9 +130,10 @@ def choose(found: list[Source], inner: list[Source], path: Any) -> Source:
     has_boxes = any(content.num_boxes for content in contents)
     without_boxes = InvalidValueError("none of its boxes could be read")
     if has_boxes:
-        faulty = [c for c in contents if not c.num_boxes and not c.is_sound]
+        kept = [c for c in contents if c.num_boxes or c.is_sound or _has_no_txt(c)]
+        faulty = [c for c in contents if all(c is not other for other in kept)]
         unread += [(content.source, without_boxes) for content in faulty]
-        contents = [c for c in contents if c.num_boxes or c.is_sound]
+        contents = kept
     inner_contents = [] if has_boxes else _read_inner(inner)
     others = [content for content in inner_contents if content.num_boxes]
     # Errors of an outer dataset are reported before an inner one of its images is read.
@@ -811,7 +812,9 @@ def _describe(group, contents, path):
     owner = _owner_of(content, contents)
     line += "" if owner is None else f", which lie in {str(owner.source.path)!r}"
     line += "" if content.is_sound else ", not counting what cannot be read"
-    if source.path == path and len({c.source.path for c in contents}) > 1:
+    if len({c.source.path for c in contents}) == 1:  # the error names the formats
+        return line
+    if source.path == path:
         if sum(c.source.format == source.format for c in contents) > 1:
             return f"{line} (to read it, pass {_file_of(source)})"
         line += f" (to read it, pass format={source.format!r}, --format)"

@@ -152,7 +152,7 @@ ON_ERROR = ("auto", "raise", "skip")  # what is done about errors in a dataset
 MAX_PERCENT = 5
 MAX_PERCENT_WITHOUT_NAME = 1  # boxes without a class name: more may be a whole class
 # Kinds of problems with files that all splits share.
-_OF_ALL_SPLITS = frozenset(
+_SHARED_BY_SPLITS = frozenset(
     {
         "moved folders",
         "classes without names",
@@ -318,7 +318,7 @@ class Problems:
             warnings.warn(text, stacklevel=3)
         for problem in alone:
             text = f"{self.reader}: {problem.detail}"
-            if problem.kind not in _OF_ALL_SPLITS or _is_new(text):
+            if problem.kind not in _SHARED_BY_SPLITS or _is_new(text):
                 warnings.warn(text, stacklevel=3)
         return tuple(self._found)
 

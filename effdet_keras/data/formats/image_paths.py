@@ -326,14 +326,14 @@ def _common_ending(wanted, path, case=False):
     return count
 
 
-_OF_ANNOTATIONS = "|".join(sorted(ANNOTATION_FOLDERS))  # words, see `has_word`
+_ANNOTATION_WORDS = "|".join(sorted(ANNOTATION_FOLDERS))  # words, see `has_word`
 _IMAGE_FOLDERS = ("images", "Images", "imgs", "img", "JPEGImages", "data")
 
 
 def _image_folders_beside(folder):
     """Returns `images_test` for `labels_test`, the folder of annotation files."""
     words = words_in_name(folder.name)
-    if is_remote(folder) or not words or not has_word(folder.name, _OF_ANNOTATIONS):
+    if is_remote(folder) or not words or not has_word(folder.name, _ANNOTATION_WORDS):
         return []
     return [
         place
