@@ -443,7 +443,7 @@ def _find_missing(found, sizes, problems, source, image_dir):
     expected = [found[i].image for i in missing]
     places, root = find_moved(names, source, expected, image_dir)
     there = {str(f.image) for f, size in zip(found, sizes) if size is not _MISSING}
-    count, first, lost = 0, None, {}
+    count, first, lost = 0, None, []
     for i, place in zip(missing, places):
         image = found[i]
         is_there = place is not None and is_file(place)  # no link to nowhere
