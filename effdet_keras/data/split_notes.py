@@ -245,16 +245,15 @@ def tell_of_trainval(found: Source) -> None:
 
 
 def tell_of_empty(splits: _Splits) -> None:
-    """Prints which splits have images, but no box; nothing if no split has a box."""
-    counts = {s: sum(len(r.labels) for r in d.records) for s, d in splits.items()}
-    for name in [name for name, count in counts.items() if not count]:
-        if any(counts.values()) and len(splits[name]):
-            one = len(splits[name]) == 1
-            images, are = ("image", "is") if one else ("images", "are")
+    """Prints which splits of unknown role, such as `unlabeled`, do not have any box."""
+    for name, dataset in splits.items():
+        has_box = any(len(record.labels) for record in dataset.records)
+        if role_of_split(name) is None and len(dataset) and not has_box:
+            one, many = "image is", "images are"
             print(
-                f"  The split {name!r} has no box: its {len(splits[name]):,} {images} "
-                f"{are} read as images without objects. If nobody annotated them, do "
-                "not train or evaluate on them."
+                f"  The split {name!r} has no box: its "
+                f"{count_of(len(dataset), one, many)} read as images without objects. "
+                "If nobody annotated them, do not train or evaluate on them."
             )
 
 
