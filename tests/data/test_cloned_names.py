@@ -1,4 +1,7 @@
-"""Repositories of a further sample, as small copies: see `test_cloned.py`."""
+"""Repositories of one sample, as small copies: names of classes, records, exports.
+
+See `test_cloned.py`.
+"""
 
 import warnings
 

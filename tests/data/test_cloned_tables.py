@@ -1,4 +1,4 @@
-"""Repositories of readers of tables and txt files, as small copies.
+"""Repositories of one sample, as small copies: tables and files beside images.
 
 See `test_cloned.py`.
 """
