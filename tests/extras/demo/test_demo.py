@@ -35,7 +35,7 @@ def test_the_demo_learns_blood_cells(tmp_path, capsys):
     assert run_demo(tmp_path)["AP50"] >= 0.80
     text = capsys.readouterr().out
     assert "72 images of the test split, which were not trained on" in text
-    assert "random weights" not in text
+    assert "No ImageNet backbone" not in text
 
 
 def test_the_blood_cells_are_small_and_bring_their_license():
