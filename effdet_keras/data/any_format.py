@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import functools
 import os
-import textwrap
 import warnings
 from collections.abc import Mapping
 from typing import Any
 
 from effdet_keras._internal.number_ranges import check_number, check_whole_number
 from effdet_keras._internal.whole_files import is_remote
+from effdet_keras.data.choose_dataset import reason_of
 from effdet_keras.data.dataset import DetectionDataset, count_of
 from effdet_keras.data.find_dataset import find
 from effdet_keras.data.formats.dataset_files import (
@@ -51,8 +51,6 @@ from effdet_keras.errors import (
     check_choice,
     require,
 )
-
-_LONGEST = 400  # the most characters of a reason in a line
 
 
 def load(
@@ -251,9 +249,8 @@ def _read_what_has_images(read, found, format, reader_options):
         other = readable_instead(found)
         if other is None:
             raise
-        first_line, _, _ = str(error).partition("\n")
-        reason = textwrap.shorten(first_line, _LONGEST, placeholder=" ...")
-        print(f"  It cannot be read, so another dataset is: {reason}")
+        first_line, _, _ = str(error).partition("\n")  # others name other datasets
+        print(f"  It cannot be read, so another dataset is: {reason_of(first_line)}")
         return read(other)
 
 

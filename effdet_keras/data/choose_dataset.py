@@ -732,7 +732,7 @@ def _has_no_txt(content):
 
 def _note_of_unread(chosen, source, error):
     """Returns a line on a dataset that was found as well, but cannot be read."""
-    reason = _reason_of(error)
+    reason = reason_of(error)
     reason += "" if reason.endswith(_CUT) else "."
     if source.format != chosen.format:
         reason += f" For the full error, pass format={source.format!r} (--format)."
@@ -744,8 +744,12 @@ def _note_of_unread(chosen, source, error):
     return f"\n  {line}, which cannot be read: {reason}"
 
 
-def _reason_of(error):
-    """Returns a short text that says why a dataset cannot be read."""
+def reason_of(error: Exception | str | None) -> str:
+    """Returns a short text that says why a dataset cannot be read.
+
+    Args:
+        error: the error of its reader, or its text; or None if it has no image.
+    """
     if error is None:
         return "none of its images was found"
     reason = textwrap.shorten(str(error), _LONGEST, placeholder=_CUT)
@@ -757,7 +761,7 @@ def _describe_several(contents, unread, path):
     groups = _groups_of_same(contents)
     lines = [_describe(group, contents, path) for group in groups]
     lines += [
-        f"{str(s.path)!r} is {s.described}; it cannot be read: {_reason_of(error)}"
+        f"{str(s.path)!r} is {s.described}; it cannot be read: {reason_of(error)}"
         for s, error in unread
     ]
     shown = "".join(f"\n  {line}" for line in lines[:SHOWN])
